@@ -22,12 +22,12 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
-	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
 	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
-	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -comm, -halo,'
+	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -host, -comm, -halo,'
 	@echo '                -points, -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
 	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
 	@echo '                packaging, models of the protocols, ranks that fail, each in part'
@@ -61,13 +61,13 @@ dpar_schedule.h: $(PASTED) src/schedule/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_comm.h: $(PASTED) src/comm/*
+dpar_comm.h: $(PASTED) src/host/* src/comm/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_halo.h: $(PASTED) src/halo/* src/comm/strided_loops.h
+dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_train.h: $(PASTED) src/train/*
+dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_spatial.h: $(PASTED) src/spatial/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -126,29 +126,29 @@ $(B)/libdpar.a: $(OBJECTS)
 # ---- programs ----
 
 LINK = $(CC) $(CFLAGS) -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/plan: commands/plan.c commands/options.h commands/machine.h $(B)/libdpar.a
+$(B)/plan: commands/plan.c helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
-$(B)/pipeline: commands/pipeline.c commands/options.h $(B)/libdpar.a
+$(B)/pipeline: commands/pipeline.c helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor: commands/doctor.c commands/measure.h commands/options.h $(B)/libdpar.a
+$(B)/doctor: commands/doctor.c helpers/measure.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor_mpi: commands/doctor.c commands/measure.h commands/options.h dpar_mpi.h $(B)/libdpar.a
+$(B)/doctor_mpi: commands/doctor.c helpers/measure.h helpers/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/decompose: commands/decompose.c commands/options.h commands/machine.h $(B)/libdpar.a
+$(B)/decompose: commands/decompose.c helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
-$(B)/ranks: apps/ranks.c apps/start.h commands/options.h $(B)/libdpar.a
+$(B)/ranks: apps/ranks.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/reshard: apps/reshard.c commands/options.h $(B)/libdpar.a
+$(B)/reshard: apps/reshard.c helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/shallow_water: apps/shallow_water.c apps/start.h commands/options.h $(B)/libdpar.a
+$(B)/shallow_water: apps/shallow_water.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/mg: apps/mg.c apps/start.h commands/options.h $(B)/libdpar.a
+$(B)/mg: apps/mg.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/fem: apps/fem.c apps/start.h commands/options.h $(B)/libdpar.a
+$(B)/fem: apps/fem.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/unet: apps/unet.c apps/start.h commands/options.h $(B)/libdpar.a
+$(B)/unet: apps/unet.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h commands/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
+$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
 	$(LINK)
 $(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
 	$(LINK)
@@ -166,9 +166,9 @@ $(B)/overlap: bench/overlap.c $(B)/libdpar.a
 	$(LINK)
 $(B)/scale: bench/scale.c bench/scale_lines.h bench/scale_lists.h bench/scale_replay.h $(B)/libdpar.a
 	$(LINK)
-$(B)/loop: bench/loop.c commands/measure.h commands/options.h $(B)/libdpar.a
+$(B)/loop: bench/loop.c helpers/measure.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/accuracy: bench/accuracy.c tests/lib/memory_rows.h tests/lib/net_rows.h $(B)/libdpar.a
+$(B)/accuracy: bench/accuracy.c helpers/memory_rows.h helpers/net_rows.h $(B)/libdpar.a
 	$(LINK)
 $(B)/host_kernels: bench/host_kernels.c $(B)/libdpar.a
 	$(CC) -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \
@@ -237,6 +237,8 @@ test-schedule:
 	@$(TESTS) test schedule
 test-cost:
 	@$(TESTS) test cost
+test-host:
+	@$(TESTS) test host
 test-comm:
 	@$(TESTS) test comm
 test-halo:

@@ -44,7 +44,7 @@
 #ifndef DPAR_COMM_H
 #define DPAR_COMM_H
 
-/* ==== comm/mem.h ==== */
+/* ==== host/mem.h ==== */
 
 /* mem - describes memory that the CPU does not reach, such as a device's, by a table of functions
  * that communicators and halos call. dpar_cuda.h fills in the table for NVIDIA GPUs; for another
@@ -1035,10 +1035,6 @@ DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
-/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
- * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
- * microseconds in a virtual machine. */
-DPARI_API int dpari_os_wide(void);
 
 /* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
  * The handle is the system's. */
@@ -1050,6 +1046,15 @@ DPARI_API void dpari_os_join(dpari_thread thread);
 
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *text, int number);
+
+/* ==== host/cpu.h ==== */
+
+/* cpu - private: which vectors this CPU has, for loops that are compiled for several of them. */
+
+/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
+ * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
+ * microseconds in a virtual machine. */
+DPARI_API int dpari_cpu_wide(void);
 
 /* ==== comm/copy_choice.h ==== */
 
@@ -1586,34 +1591,6 @@ DPARI_API int dpari_group_crossed(const dpari_group *group, int32_t world_rank, 
 DPARI_API void dpari_put_crossed(dpar_text *text, const dpari_group *group, int32_t world_rank,
                                  int64_t sequence);
 
-/* ---- an exchange waits for one of its peers ---- */
-
-typedef struct dpari_peer_wait {
-    dpar_comm *comm;       /* the communicator of the exchange, whose deadline counts */
-    dpari_group *group;    /* the ranks of this node, including the peer */
-    int32_t peer;          /* number in the world */
-    int32_t shift;         /* see ready */
-    const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
-    int64_t count;         /* the number of exchanges that this rank has begun */
-    void (*progress)(void *exchange); /* advances messages and other work in progress */
-    void *exchange;
-    /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
-     * the beginning. */
-    int32_t who;    /* number in the world */
-    int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
-    double since;   /* s, when this rank became the suspect; 0 if there is no suspect yet */
-    int64_t in;     /* sequence number of the collective in which the peer waits */
-    double crossed; /* s, since when it waits there; 0 if it does not */
-    double waited;  /* seconds that the wait took, set if it failed */
-} dpari_peer_wait;
-/* Checks whether a wait for the peer can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
- * the peer has ended or closes the communicator, or the status of a broken communicator. */
-DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
-/* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
- * has not begun this exchange and waits in a collective that this rank has not called, and
- * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
-DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
-
 /* ==== comm/shm.h ==== */
 
 /* shm - the shared-memory engine: communicators over a world. Private. shm.c explains how
@@ -1628,7 +1605,7 @@ DPARI_API void dpari_shm_progress_all(dpar_comm *comm);
  * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 
-/* ==== comm/kernel.h ==== */
+/* ==== host/kernel.h ==== */
 
 /* kernel - private: loops over memory that copy, convert, reduce and scale. A collective must at
  * least read every input once and write every output once; these loops come close to that cost in
@@ -1699,7 +1676,7 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
  * or count if there is none. */
 DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
-/* ==== comm/strided.h ==== */
+/* ==== host/strided.h ==== */
 
 /* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
  * every step. Each box is therefore prepared once, which merges dims and chooses their order and a
@@ -1728,7 +1705,7 @@ typedef struct dpari_stride_piece {
                         direction has just used the same memory */
     int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
                         another core, so that its lines are prefetched; 0 if none */
-    int32_t wide;    /* dpari_os_wide */
+    int32_t wide;    /* dpari_cpu_wide */
     int64_t beside;  /* distance, in elements of `to`, from each sum to an element that is set to 0
                         with it; 0 if none is */
     /* Number of elements along each dim, 0 if there is nothing to do; and the steps from one to the
@@ -1803,7 +1780,7 @@ DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **t
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);
 
-/* ==== comm/elements.h ==== */
+/* ==== host/elements.h ==== */
 
 /* elements - private: loads and stores floats of any type as blocks of doubles, so that loops over
  * parameters have one form for all types. Header-only. */
@@ -1926,17 +1903,85 @@ DPARI_FN double dpari_elements_sqrt(double x)
 }
 #endif
 
-/* ==== comm/mem_private.h ==== */
+/* ==== host/mem_private.h ==== */
 
-/* mem_private - private: the operations of mem.h in the memory of a communicator, in which its
+/* mem_private - private: the operations of mem.h in the host's memory. */
+
+/* Copies one box, as the `move` of a table does. Fails with DPAR_E_ARG, without a message, if types
+ * or op are not allowed. */
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
+/* Does what dpar_mem.span does. */
+DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
+
+/* ==== comm/record.h ==== */
+
+/* record - private: operations as the engines over MPI and NCCL record them, for messages and
+ * reports. Header-only, so that only these engines contain the code. */
+
+typedef struct dpari_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag;
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
+} dpari_record;
+
+enum { DPARI_RECORDS = 32 }; /* the last operations of a communicator, which are kept in a ring */
+
+DPARI_FN dpari_record dpari_record_of(const dpar_call *call, int64_t sequence)
+{
+    dpari_record r;
+    r.sequence = sequence;
+    r.count = call->count;
+    r.kind = call->kind;
+    r.type = call->type;
+    r.op = call->op;
+    r.root = call->root;
+    r.tag = call->tag;
+    r.state = DPAR_OK;
+    return r;
+}
+
+/* Writes "all-reduce #12 of 100 f32 sum", with all that ranks have to agree on. */
+DPARI_FN void dpari_record_text(dpar_text *text, const dpari_record *r)
+{
+    dpari_operation_text(text, r->kind, r->sequence, r->type, r->count, r->root, r->tag);
+    if (dpari_tag_compared(r->tag) != r->tag) {
+        return;
+    }
+    if (dpari_kind_reduces(r->kind)) {
+        dpari_text_say(text, " %s", dpari_op_name(r->op));
+    }
+    if (dpari_kind_rooted(r->kind)) {
+        dpari_text_say(text, " root %d", r->root);
+    }
+    if (!dpari_kind_sends(r->kind) && r->tag != 0) {
+        dpari_text_say(text, " tag %d", r->tag);
+    }
+}
+
+/* Writes "rank 0 of 4, mpi", and a line for each operation in the ring. count: operations so far.
+ */
+DPARI_FN void dpari_record_report(dpar_text *text, const dpar_comm *comm, const dpari_record *ring,
+                                  int64_t count)
+{
+    int64_t i = count > DPARI_RECORDS ? count - DPARI_RECORDS : 0;
+    dpari_text_say(text, "rank %d of %d, %s\n", comm->rank, comm->size, comm->engine.name);
+    for (; i < count; i++) {
+        const dpari_record *r = &ring[i % DPARI_RECORDS];
+        dpar_text_put(text, "  ");
+        dpari_record_text(text, r);
+        if (r->state == DPAR_MORE) {
+            dpar_text_put(text, ": in progress\n");
+        } else {
+            dpar_text_put(text, r->state < 0 ? ": failed\n" : ": done\n");
+        }
+    }
+}
+
+/* ==== comm/memory_calls.h ==== */
+
+/* memory_calls - private: the operations of mem.h in the memory of a communicator, in which its
  * strategies work. That is the memory of the table comm->mem, or the host's if comm->mem is NULL. A
  * failure breaks the communicator, so that all ranks fail. */
-
-/* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
- * without a message, if types or op are not allowed. */
-DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* Does what dpar_mem.span does, in the host's memory. */
-DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
 /* Run the operations of dpar_mem in the memory of comm. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
@@ -2203,6 +2248,190 @@ DPARI_API dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t 
  * has too few. Returns st. */
 DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, void *memory,
                                           int64_t need, dpar_why *why);
+
+/* ==== exchange/exchange.h ==== */
+
+/* exchange - runs the exchanges of halos and of points. Private.
+ *
+ * A plan (of a halo, of points) knows which values go to which rank and how they are packed. It
+ * contains a dpari_exchange, which knows the peers and does the rest: waits for them, publishes
+ * what this rank has packed, posts messages, takes what has arrived, and ends with an error that
+ * names the rank at fault. The plan passes functions that pack and take.
+ *
+ * An exchange has one or more steps, one after the other. In each step this rank packs, publishes
+ * `ready` and posts messages, takes what the peers have sent, and waits for the peers that read its
+ * arrays. There are two modes: forward, and the adjoint, in which values go back and are combined.
+ *
+ * Values are packed into staging memory, which has two halves, called turns, that exchanges use
+ * alternately. Peers that do not share memory get one message each. Peers that share memory read
+ * the turn. Each rank publishes two words for them:
+ *
+ *     ready = exchange << 16 | kind    my values are packed, and my arrays may be read
+ *     done  = exchange                 I have taken all values that are for me
+ *
+ * A rank packs into a turn again when its readers are done with the exchange before the last one.
+ * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
+ * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
+ * only receives, or if arrays are read in place.
+ *
+ * Peers whose devices reach each other's memory (dpar_engine.alloc_shared) neither send messages
+ * nor publish words. They synchronize their streams before a rank packs and after it has packed. */
+
+enum {
+    DPARI_EXCHANGE_FORWARD, /* modes: as DPAR_HALO_FORWARD and DPAR_HALO_ADJOINT */
+    DPARI_EXCHANGE_ADJOINT,
+    DPARI_EXCHANGE_PACKING = 0, /* phases that are timed: indices of dpari_exchange.seconds */
+    DPARI_EXCHANGE_COPYING,
+    DPARI_EXCHANGE_WAITING,
+    DPARI_EXCHANGE_PARTS = 3 /* parts of the staging memory if devices reach each other's memory */
+};
+
+/* The words that a rank publishes to its peers, one struct for each step that may be in progress.
+ * `done` is in a cache line of its own, because it is written at other times than `ready`. */
+typedef struct dpari_exchange_line {
+    uint64_t ready;
+    uint64_t place[2]; /* words of the plan, by which peers find its memory. They change only
+                          between exchanges, or before `ready` is published */
+    char padding_0[DPARI_LINE - 24];
+    uint64_t done;
+    char padding_1[DPARI_LINE - 8];
+} dpari_exchange_line;
+
+typedef struct dpari_exchange_peer {
+    int32_t rank;    /* in the communicator */
+    int32_t world;   /* its rank in the world; -1 if it does not share memory with this rank */
+    int32_t reached; /* 1 if this rank's device reads its packed values, so that it sends none */
+    int32_t lends;   /* 1 if it lends arrays to be read in place in the exchange in progress */
+    int64_t seen;    /* number of the last exchange for which it was ready */
+    dpari_exchange_line *line; /* its lines; NULL unless it shares memory */
+} dpari_exchange_peer;
+
+/* What a peer and this rank exchange in one step. Arrays are indexed by mode. The plan fills it in,
+ * and may change it between exchanges and while it packs. */
+typedef struct dpari_exchange_flow {
+    int64_t in_bytes[2], out_bytes[2]; /* packed bytes; 0 if there is no message */
+    int32_t takes[2];                  /* 1 if this rank takes values of the peer */
+    int32_t lends[2]; /* 1 if the peer reads arrays of this rank in place, so that the exchange ends
+                         after the peer is done */
+    int32_t packed;   /* 1 if the peer reads packed values of this rank in some exchange */
+    int32_t taken;    /* private: 1 if the values of the exchange in progress have been taken */
+} dpari_exchange_flow;
+
+typedef struct dpari_exchange_step {
+    int32_t modes; /* bits of the modes that have this step: 1 << DPARI_EXCHANGE_FORWARD, ... */
+    int32_t line;  /* number of the dpari_exchange_line in which ranks publish its progress */
+    int32_t meets; /* 1 if values are exchanged with a rank that shares memory */
+    int32_t alone; /* 1 if no other rank takes part */
+} dpari_exchange_step;
+
+/* The kind of an exchange in the word `ready`: the operation (0 is forward, 1 sum, 2 max, 3 min), a
+ * hash of what is exchanged, and whether some array is read in place. */
+enum { DPARI_EXCHANGE_OP = 3, DPARI_EXCHANGE_KIND = 0x7fff, DPARI_EXCHANGE_LENT = 0x8000 };
+
+typedef struct dpari_exchange {
+    /* Set by the plan. */
+    dpar_comm *comm;
+    dpar_comm *node;    /* comm->node, or comm if that is NULL */
+    dpari_world *world; /* memory shared in the node; NULL if only messages are used */
+    void *plan;         /* passed to the functions */
+    /* Packs the values of step s for the peers that share memory, and may pack all others. */
+    dpar_status (*pack)(void *plan, int32_t s);
+    /* Returns where the message from peer i arrives, or with `sends` the address of the message to
+     * it, which it packs unless `pack` has. */
+    unsigned char *(*message)(void *plan, int32_t s, int32_t i, int sends);
+    /* Takes values that this rank sends to itself, at the beginning of step s. */
+    void (*take_own)(void *plan, int32_t s);
+    /* Takes the values of peer i, which have arrived. An adjoint takes the peers in the order of
+     * ranks. */
+    dpar_status (*take)(void *plan, int32_t s, int32_t i);
+    /* Does what must wait until the values of all peers have arrived. May be NULL. */
+    dpar_status (*finish)(void *plan, int32_t s);
+    const char *name; /* for messages: "halo", "points" */
+    const char *end;  /* for messages: the public function that ends an exchange */
+    const char *item; /* what is exchanged: "field", "vector" */
+    int32_t items;    /* the number of them */
+    int32_t peers, steps, tag, timers;
+    int32_t self;     /* index of this rank among its peers; -1 if it is not one of them */
+    int32_t together; /* 1 if receives and sends are posted at once, after packing; otherwise the
+                         receives are posted before */
+    int32_t early;    /* the step that a forward exchange offers before the first one; 0 if none */
+    int32_t shared;   /* number of other peers that share memory with this rank */
+    int32_t oneway;   /* 1 if such a peer only sends to this rank or only receives from it */
+    int32_t lends;    /* 1 if some peer reads arrays of this rank in place in this exchange */
+    int32_t reached;  /* number of peers whose memory this rank's device reads */
+    unsigned char *memory;     /* the memory that these devices read */
+    dpari_exchange_peer *peer; /* in ascending order of ranks */
+    dpari_exchange_flow *flow; /* [peers][steps] */
+    dpari_exchange_step *step;
+    dpari_exchange_line *line; /* of this rank */
+    int32_t *rank_of; /* ranks in comm of the ranks of the node, or of the peers that are reached */
+    dpar_call *call;  /* [2 * peers] receives, then sends */
+    dpar_work *work;  /* [2 * peers + 1] of them, and of a synchronization of devices */
+    /* Set by the functions below; plans may read them. */
+    int64_t count; /* number of exchanges begun */
+    int32_t active, mode, op;
+    double seconds[3]; /* spent in each phase */
+    /* Private. */
+    uint64_t kind;
+    int32_t lent;     /* 1 if a peer lends arrays to be read in place in this exchange */
+    int32_t now;      /* the step in progress */
+    int32_t next;     /* the step after it */
+    int32_t stage;    /* of the step in progress */
+    int32_t receives; /* messages posted in this step: those received, and all */
+    int32_t posted;
+    int32_t part;  /* with devices that are reached: the part of the staging memory in use */
+    double looked; /* time of the last check that peers are alive, in seconds */
+} dpari_exchange;
+
+/* Takes the memory of the tables for at most `peers` peers and `nodes` ranks of a node. With
+ * room->at NULL, only counts bytes. */
+DPARI_API void dpari_exchange_room(dpari_exchange *x, dpari_room *room, int64_t peers,
+                                   int64_t steps, int64_t nodes);
+/* Finds the peers that share memory with this rank. Collective over the node. */
+DPARI_API dpar_status dpari_exchange_find_node(dpari_exchange *x);
+/* Sends `words` words to each peer and receives as many, in the order of peers. Returns the status
+ * of the messages. Collective. */
+DPARI_API dpar_status dpari_exchange_records(const dpari_exchange *x, const int64_t *mine,
+                                             int64_t *theirs, int64_t words);
+
+/* Checks that an exchange may begin: nothing is broken, and the last one has ended. */
+DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x);
+/* Checks that no exchange is in progress. caller: how the message begins, such as "f: ", or "". */
+DPARI_API dpar_status dpari_exchange_is_over(const dpari_exchange *x, const char *caller);
+/* Waits until the peers that share memory have taken all values of exchange `last`. */
+DPARI_API dpar_status dpari_exchange_await_done(dpari_exchange *x, int64_t last);
+/* Begins an exchange, after dpari_exchange_may_begin. op: DPAR_COPY for a forward exchange, or the
+ * operation of the adjoint. hash: of what is exchanged, compared with that of the peers. */
+DPARI_API dpar_status dpari_exchange_begin(dpari_exchange *x, int32_t op, uint64_t hash);
+/* Advances the exchange in progress, to its end if wait is 1. Otherwise returns DPAR_MORE instead
+ * of waiting. */
+DPARI_API dpar_status dpari_exchange_advance(dpari_exchange *x, int wait);
+/* Ends what is in progress before the plan is freed, so that no peer reads this rank's memory any
+ * more. Refuses with DPAR_E_ARG if an exchange has not ended; `*refused` is then 1. Collective. */
+DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller, int32_t *refused);
+
+/* Breaks the communicators with a status and a message. Returns the status that counts. */
+DPARI_API dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status, const char *text);
+/* The same, because dpari_at returned NULL for a reference of a peer. */
+DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
+/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
+DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x);
+/* Returns the time in seconds if the plan has timers, otherwise 0. */
+DPARI_API double dpari_exchange_clock(const dpari_exchange *x);
+/* Adds the time since `began` to a phase if the plan has timers. */
+DPARI_API void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began);
+/* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
+DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
+/* Returns the part of the staging memory that the exchange in progress uses. */
+DPARI_FN int64_t dpari_exchange_turn(const dpari_exchange *x)
+{
+    return x->reached > 0 ? x->part : x->count & 1;
+}
+/* True if peer i gets messages. */
+DPARI_FN int dpari_exchange_sends(const dpari_exchange *x, int32_t i)
+{
+    return x->peer[i].world < 0 && !x->peer[i].reached;
+}
 
 #endif /* DPARI_COMM_INTERNAL_H */
 
@@ -2478,7 +2707,7 @@ DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *segment, int32_t 
 /* lent: 1 if dpar_launch closes the world's communicator and the user must not, otherwise 0. */
 DPARI_INTERNAL void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
-/* ==== comm/kernel.h ==== */
+/* ==== host/kernel.h ==== */
 
 /* Computes to[i] = by x[i], the product in f64, rounded once. A NaN has no sign or payload. `to`
  * may be x. */
@@ -2493,10 +2722,12 @@ DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
                                             const void *from_2, int64_t bytes);
 
-/* ==== comm/mem_private.h ==== */
+/* ==== host/mem_private.h ==== */
 
-/* Does what dpar_mem.reduce does, in the host's memory. */
+/* Do what the functions of a dpar_mem do. */
+DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n);
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
+DPARI_INTERNAL dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f);
 
 /* ==== comm/job.h ==== */
 
@@ -2683,10 +2914,42 @@ DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t 
 DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
                                             dpari_segment *segment, dpar_why *why);
 
+/* ==== exchange/peer_wait.h ==== */
+
+/* peer_wait - waits for a word of a peer that shares memory, until it changes, the peer fails or
+ * the deadline passes, and finds the rank that is at fault. Private. */
+
+typedef struct dpari_peer_wait {
+    dpar_comm *comm;       /* the communicator of the exchange, whose deadline counts */
+    dpari_group *group;    /* the ranks of this node, including the peer */
+    int32_t peer;          /* number in the world */
+    int32_t shift;         /* see ready */
+    const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
+    int64_t count;         /* the number of exchanges that this rank has begun */
+    void (*progress)(void *exchange); /* advances messages and other work in progress */
+    void *exchange;
+    /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
+     * the beginning. */
+    int32_t who;    /* number in the world */
+    int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
+    double since;   /* s, when this rank became the suspect; 0 if there is no suspect yet */
+    int64_t in;     /* sequence number of the collective in which the peer waits */
+    double crossed; /* s, since when it waits there; 0 if it does not */
+    double waited;  /* seconds that the wait took, set if it failed */
+} dpari_peer_wait;
+/* Checks whether a wait for the peer can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
+ * the peer has ended or closes the communicator, or the status of a broken communicator. */
+DPARI_INTERNAL dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
+/* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
+ * has not begun this exchange and waits in a collective that this rank has not called, and
+ * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
+DPARI_INTERNAL dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
+                                            uint64_t value);
+
 #ifndef DPARI_STRIDED_LOOPS_H
 #define DPARI_STRIDED_LOOPS_H
 
-/* ==== comm/strided_loops.h ==== */
+/* ==== host/strided_loops.h ==== */
 
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
  * constant arguments into the loops of strided.c and of halo_box_groups. */
@@ -3168,39 +3431,6 @@ DPARI_API double dpari_os_waited(dpari_stopwatch *watch)
     }
     watch->began += dpari_os_suspended(&watch->looked, now);
     return now - watch->began;
-}
-
-DPARI_API DPARI_COLD int dpari_os_wide(void)
-{
-#if defined(__x86_64__) && defined(__GNUC__)
-    uint32_t eax = 0, ebx, ecx = 0, kept;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if (eax < 7) {
-        return 0;
-    }
-    eax = 1;
-    ecx = 0;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((ecx >> 27 & 7) != 7) { /* OSXSAVE (xgetbv may be used), AVX, F16C */
-        return 0;
-    }
-    __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
-    eax = 7;
-    ecx = 0;
-    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
-                                                     1 and 2); AVX2 */
-        return 0;
-    }
-    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
-     * because processors that have it do not lower their clock for AVX-512 */
-    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
-        return 2;
-    }
-    return 1;
-#else
-    return 0;
-#endif
 }
 
 DPARI_INTERNAL void dpari_os_pause(void)
@@ -4156,7 +4386,44 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
     return DPAR_E_SYSTEM;
 }
 
-/* ==== comm/kernel.c ==== */
+/* ==== host/cpu.c ==== */
+
+/* Asks the CPU which vectors it has, and the system whether it saves their registers. */
+
+DPARI_API DPARI_COLD int dpari_cpu_wide(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    uint32_t eax = 0, ebx, ecx = 0, kept;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if (eax < 7) {
+        return 0;
+    }
+    eax = 1;
+    ecx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if ((ecx >> 27 & 7) != 7) { /* OSXSAVE (xgetbv may be used), AVX, F16C */
+        return 0;
+    }
+    __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
+    eax = 7;
+    ecx = 0;
+    __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
+    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
+                                                     1 and 2); AVX2 */
+        return 0;
+    }
+    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
+     * because processors that have it do not lower their clock for AVX-512 */
+    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
+        return 2;
+    }
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+/* ==== host/kernel.c ==== */
 
 /* Implements the loops over memory: copy, fill, convert, reduce and scale.
  *
@@ -5735,7 +6002,7 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
 {
     if (job->op != DPAR_SUM || job->ins != 2 || job->outs != 1 || job->stream ||
         job->end - job->at < 2 * DPARI_KERN_ASKS ||
-        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_os_wide()) {
+        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_cpu_wide()) {
         return job->at;
     }
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
@@ -5767,7 +6034,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
                               int32_t from_type, int64_t count)
 {
 #if DPARI_KERN_WIDE
-    if (count >= DPARI_KERN_ASKS && dpari_os_wide() &&
+    if (count >= DPARI_KERN_ASKS && dpari_cpu_wide() &&
         dpari_kern_wide_groups(to, to_type, from, from_type, count)) {
         return;
     }
@@ -5971,7 +6238,7 @@ DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int6
 {
     int64_t i = 0, k;
 #if DPARI_KERN_WIDE
-    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
 #endif
     for (; i < n; i += k) {
         k = dpari_least(8, n - i);
@@ -6096,7 +6363,7 @@ DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, in
     int64_t i = 0;
 #if DPARI_KERN_WIDE
     const unsigned char *from = (const unsigned char *)x;
-    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
     while (wide && n - i >= 16) {
         const int64_t done =
             dpari_kern_wide_add_to((unsigned char *)(to + i), from + 2 * i, type, n - i);
@@ -6222,14 +6489,14 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
     return i;
 }
 
-/* ==== comm/strided.c ==== */
+/* ==== host/strided.c ==== */
 
 /* Copies boxes between strided arrays. strided.h has the calls.
  *
  * dpari_stride_prepare makes all decisions once: it drops dims of one element, merges dims that are
  * contiguous on both sides, sorts the others, and chooses a loop by run length, types and
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
- * Called by halo_prepare.c, grid.c and mem.c. */
+ * Called by halo_prepare.c, grid_mirrors.c and mem.c. */
 
 /* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
@@ -7176,14 +7443,10 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
     }
 }
 
-/* ==== comm/mem.c ==== */
+/* ==== host/mem.c ==== */
 
-/* Implements the operations of mem.h in the host's memory as plain loops, and calls those of a
- * communicator's memory for strategies.
- *
- * The loops define what the functions of a device must compute, bit for bit. The last part
- * (dpari_do_...) calls the functions of comm->mem, or these loops if comm->mem is NULL, and breaks
- * the communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
+/* Implements the operations of mem.h in the host's memory as plain loops, which define what the
+ * functions of a device must compute, bit for bit. */
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
@@ -7236,7 +7499,7 @@ DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
     return DPAR_OK;
 }
 
-static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     int32_t i;
     (void)ctx;
@@ -7495,7 +7758,7 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *re
     return DPAR_OK;
 }
 
-static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
+DPARI_INTERNAL dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
 {
     int64_t at;
     (void)ctx;
@@ -7546,100 +7809,6 @@ DPAR_API dpar_mem dpar_mem_host(void)
     m.reduce = dpari_mem_reduce;
     m.finite = dpari_mem_finite;
     return m;
-}
-
-/* ---- in the memory of a communicator --------------------------------------------------------- */
-
-DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what)
-{
-    dpar_why why;
-    if (st < 0 && comm->status >= 0) {
-        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", comm->rank, what);
-        dpar_comm_abort(comm, st, why.text);
-    }
-    return st < 0 ? st : DPAR_OK;
-}
-
-DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n)
-{
-    const dpar_mem *m = comm->mem;
-    if (m == NULL) {
-        return dpari_mem_move(NULL, boxes, n);
-    }
-    return dpari_do_ended(comm, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n),
-                          "move");
-}
-
-DPARI_API dpar_status dpari_do_wait(dpar_comm *comm)
-{
-    const dpar_mem *m = comm->mem;
-    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(comm, m->wait(m->ctx), "wait");
-}
-
-DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, int32_t n)
-{
-    const dpar_mem *m = comm->mem;
-    if (m == NULL) {
-        return dpari_mem_span(NULL, call, n);
-    }
-    return dpari_do_ended(comm, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n),
-                          "span");
-}
-
-/* Defines dpari_do_reduce and dpari_do_finite. */
-#define DPARI_DO(name)                                                                             \
-    DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
-    {                                                                                              \
-        const dpar_mem *m = comm->mem;                                                             \
-        if (m == NULL) {                                                                           \
-            return dpari_mem_##name(NULL, call);                                                   \
-        }                                                                                          \
-        return dpari_do_ended(comm, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call),      \
-                              #name);                                                              \
-    }
-DPARI_DO(reduce)
-DPARI_DO(finite)
-
-DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
-                                       int32_t from_type, int64_t count, int add)
-{
-    dpar_mem_span s;
-    dpari_zero(&s, sizeof s);
-    s.to = to;
-    s.from = from;
-    s.count = count;
-    s.to_type = to_type;
-    s.from_type = from_type;
-    s.accumulate = add != 0;
-    s.scale = from != NULL ? 1.0 : 0.0;
-    return count > 0 ? dpari_do_span(comm, &s, 1) : DPAR_OK;
-}
-
-DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes)
-{
-    return to == from ? DPAR_OK : dpari_do_convert(comm, to, DPAR_U8, from, DPAR_U8, bytes, 0);
-}
-
-DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
-                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                    int32_t op)
-{
-    dpar_mem_box b;
-    if (count <= 0 || rows <= 0) {
-        return DPAR_OK;
-    }
-    dpari_zero(&b, sizeof b);
-    b.to = to;
-    b.from = (void *)(uintptr_t)from; /* read only */
-    b.to_type = b.from_type = b.round_type = type;
-    b.op = op;
-    b.dims = 2;
-    b.extent[0] = rows;
-    b.extent[1] = count;
-    b.to_stride[0] = to_step;
-    b.from_stride[0] = from_step;
-    b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(comm, &b, 1);
 }
 
 /* ==== comm/comm.c ==== */
@@ -8699,6 +8868,103 @@ DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *comm, dpar_text *out)
     if (comm && out) {
         comm->engine.report(comm, out);
     }
+}
+
+/* ==== comm/memory_calls.c ==== */
+
+/* Calls the functions of comm->mem, or the loops of mem.c if comm->mem is NULL, and breaks the
+ * communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
+
+DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what)
+{
+    dpar_why why;
+    if (st < 0 && comm->status >= 0) {
+        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", comm->rank, what);
+        dpar_comm_abort(comm, st, why.text);
+    }
+    return st < 0 ? st : DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n)
+{
+    const dpar_mem *m = comm->mem;
+    if (m == NULL) {
+        return dpari_mem_move(NULL, boxes, n);
+    }
+    return dpari_do_ended(comm, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n),
+                          "move");
+}
+
+DPARI_API dpar_status dpari_do_wait(dpar_comm *comm)
+{
+    const dpar_mem *m = comm->mem;
+    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(comm, m->wait(m->ctx), "wait");
+}
+
+DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, int32_t n)
+{
+    const dpar_mem *m = comm->mem;
+    if (m == NULL) {
+        return dpari_mem_span(NULL, call, n);
+    }
+    return dpari_do_ended(comm, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n),
+                          "span");
+}
+
+/* Defines dpari_do_reduce and dpari_do_finite. */
+#define DPARI_DO(name)                                                                             \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
+    {                                                                                              \
+        const dpar_mem *m = comm->mem;                                                             \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        return dpari_do_ended(comm, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call),      \
+                              #name);                                                              \
+    }
+DPARI_DO(reduce)
+DPARI_DO(finite)
+
+DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
+                                       int32_t from_type, int64_t count, int add)
+{
+    dpar_mem_span s;
+    dpari_zero(&s, sizeof s);
+    s.to = to;
+    s.from = from;
+    s.count = count;
+    s.to_type = to_type;
+    s.from_type = from_type;
+    s.accumulate = add != 0;
+    s.scale = from != NULL ? 1.0 : 0.0;
+    return count > 0 ? dpari_do_span(comm, &s, 1) : DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes)
+{
+    return to == from ? DPAR_OK : dpari_do_convert(comm, to, DPAR_U8, from, DPAR_U8, bytes, 0);
+}
+
+DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
+{
+    dpar_mem_box b;
+    if (count <= 0 || rows <= 0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&b, sizeof b);
+    b.to = to;
+    b.from = (void *)(uintptr_t)from; /* read only */
+    b.to_type = b.from_type = b.round_type = type;
+    b.op = op;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = count;
+    b.to_stride[0] = to_step;
+    b.from_stride[0] = from_step;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(comm, &b, 1);
 }
 
 /* ==== comm/agree.c ==== */
@@ -11205,102 +11471,6 @@ DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 {
     const double least = 0.06; /* a rank that sleeps reports every 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
-}
-
-/* ---- an exchange waits for one of its peers -------------------------------------------------- */
-
-DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
-                                                 int32_t peer)
-{
-    const uint32_t state = dpari_rank_state(group->world, peer);
-    const dpar_status broken = dpari_group_broken(group);
-    if (broken != DPAR_OK) {
-        return broken;
-    }
-    if (comm->status != DPAR_OK) {
-        return comm->status;
-    }
-    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(group, peer)) {
-        return DPAR_E_PEER;
-    }
-    return DPAR_OK;
-}
-
-/* True if the peer has not begun this exchange and waits in a collective that this rank has not
- * called. This counts only after `quiet` seconds, because a wait that the progress of this rank can
- * end is shorter. */
-static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
-{
-    const double now = dpari_os_now(), timeout = p->comm->timeout_s;
-    const double quiet = dpari_quiet(timeout > 0.0 ? timeout : 4.0);
-    int64_t in = 0;
-    if ((int64_t)(DPARI_LOAD(p->ready) >> p->shift) >= p->count ||
-        !dpari_group_crossed(p->group, p->peer, quiet, &in)) {
-        p->crossed = 0.0;
-    } else if (!(p->crossed > 0.0) || p->in != in) {
-        p->crossed = now;
-        p->in = in;
-    }
-    return p->crossed > 0.0 && now - p->crossed > quiet;
-}
-
-/* True if the deadline has passed and the late rank is known: the suspect has been the same for
- * `quiet` seconds (a quarter of the deadline, at most a second). If the suspect keeps changing, the
- * last one counts after four times that. */
-static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
-{
-    const double timeout = p->comm->timeout_s, quiet = dpari_quiet(timeout);
-    const double now = dpari_os_now();
-    int32_t who;
-    if (!(timeout > 0.0) || now - began < timeout - quiet) {
-        return 0;
-    }
-    who = dpari_group_culprit(p->group, p->peer, quiet, &p->links);
-    if (who != p->who || p->since <= 0.0) {
-        p->who = who;
-        p->since = now;
-    }
-    return now - began > timeout && (now - p->since > quiet || now - began > timeout + 4.0 * quiet);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
-                                                  uint64_t value)
-{
-    enum { PROGRESS = 64 }; /* turns of the wait between two steps of other work */
-    dpari_world *world = p->group->world;
-    dpar_status status = DPAR_OK;
-    int32_t turn = 0, resumed = 0;
-    dpari_wait t;
-    dpari_zero(&t, sizeof t);
-    while (DPARI_LOAD(word) < value && status == DPAR_OK) {
-        const dpar_status passed = dpari_wait_turn(world, &t, p->peer);
-        if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
-            p->progress(p->exchange);
-        }
-        if (t.resumed != resumed) { /* this process was suspended: earlier suspicions are void */
-            resumed = t.resumed;
-            p->since = p->crossed = 0.0;
-        }
-        if (passed != DPAR_MORE || DPARI_LOAD(word) >= value) {
-            continue;
-        }
-        dpari_wait_says(world, p->peer);
-        status = dpari_peer_look(p->comm, p->group, p->peer);
-        if (status == DPAR_OK && dpari_peer_crossed(p)) {
-            status = DPAR_E_MISMATCH;
-        }
-        if (status == DPAR_OK && dpari_peer_late(p, t.began)) {
-            status = DPAR_E_TIMEOUT;
-        }
-        if (status != DPAR_OK && DPARI_LOAD(word) >= value) {
-            status = DPAR_OK; /* the peer published the word before it ended */
-        }
-    }
-    dpari_wait_end(world, &t);
-    if (status != DPAR_OK) {
-        p->waited = dpari_os_now() - t.began;
-    }
-    return status;
 }
 
 /* ==== comm/arrival.c ==== */
@@ -20694,6 +20864,865 @@ DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void 
         dpari_needs_bytes(why, need);
     }
     return st;
+}
+
+/* ==== exchange/peer_wait.c ==== */
+
+/* Waits for a peer of an exchange. The waits of world.h do the spinning and sleeping; this file
+ * decides when a wait has failed, and whose fault it is. */
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
+                                                      int32_t peer)
+{
+    const uint32_t state = dpari_rank_state(group->world, peer);
+    const dpar_status broken = dpari_group_broken(group);
+    if (broken != DPAR_OK) {
+        return broken;
+    }
+    if (comm->status != DPAR_OK) {
+        return comm->status;
+    }
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(group, peer)) {
+        return DPAR_E_PEER;
+    }
+    return DPAR_OK;
+}
+
+/* True if the peer has not begun this exchange and waits in a collective that this rank has not
+ * called. This counts only after `quiet` seconds, because a wait that the progress of this rank can
+ * end is shorter. */
+static DPARI_COLD int dpari_peer_crossed(dpari_peer_wait *p)
+{
+    const double now = dpari_os_now(), timeout = p->comm->timeout_s;
+    const double quiet = dpari_quiet(timeout > 0.0 ? timeout : 4.0);
+    int64_t in = 0;
+    if ((int64_t)(DPARI_LOAD(p->ready) >> p->shift) >= p->count ||
+        !dpari_group_crossed(p->group, p->peer, quiet, &in)) {
+        p->crossed = 0.0;
+    } else if (!(p->crossed > 0.0) || p->in != in) {
+        p->crossed = now;
+        p->in = in;
+    }
+    return p->crossed > 0.0 && now - p->crossed > quiet;
+}
+
+/* True if the deadline has passed and the late rank is known: the suspect has been the same for
+ * `quiet` seconds (a quarter of the deadline, at most a second). If the suspect keeps changing, the
+ * last one counts after four times that. */
+static DPARI_COLD int dpari_peer_late(dpari_peer_wait *p, double began)
+{
+    const double timeout = p->comm->timeout_s, quiet = dpari_quiet(timeout);
+    const double now = dpari_os_now();
+    int32_t who;
+    if (!(timeout > 0.0) || now - began < timeout - quiet) {
+        return 0;
+    }
+    who = dpari_group_culprit(p->group, p->peer, quiet, &p->links);
+    if (who != p->who || p->since <= 0.0) {
+        p->who = who;
+        p->since = now;
+    }
+    return now - began > timeout && (now - p->since > quiet || now - began > timeout + 4.0 * quiet);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
+                                                       uint64_t value)
+{
+    enum { PROGRESS = 64 }; /* turns of the wait between two steps of other work */
+    dpari_world *world = p->group->world;
+    dpar_status status = DPAR_OK;
+    int32_t turn = 0, resumed = 0;
+    dpari_wait t;
+    dpari_zero(&t, sizeof t);
+    while (DPARI_LOAD(word) < value && status == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(world, &t, p->peer);
+        if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
+            p->progress(p->exchange);
+        }
+        if (t.resumed != resumed) { /* this process was suspended: earlier suspicions are void */
+            resumed = t.resumed;
+            p->since = p->crossed = 0.0;
+        }
+        if (passed != DPAR_MORE || DPARI_LOAD(word) >= value) {
+            continue;
+        }
+        dpari_wait_says(world, p->peer);
+        status = dpari_peer_look(p->comm, p->group, p->peer);
+        if (status == DPAR_OK && dpari_peer_crossed(p)) {
+            status = DPAR_E_MISMATCH;
+        }
+        if (status == DPAR_OK && dpari_peer_late(p, t.began)) {
+            status = DPAR_E_TIMEOUT;
+        }
+        if (status != DPAR_OK && DPARI_LOAD(word) >= value) {
+            status = DPAR_OK; /* the peer published the word before it ended */
+        }
+    }
+    dpari_wait_end(world, &t);
+    if (status != DPAR_OK) {
+        p->waited = dpari_os_now() - t.began;
+    }
+    return status;
+}
+
+/* ==== exchange/exchange.c ==== */
+
+/* Runs the exchanges of halos and of points: begin, test, end, forward and adjoint.
+ *
+ * exchange.h describes the protocol. Each step of an exchange has the same stages: offer (pack,
+ * publish `ready`, post messages), take what has arrived, and leave (wait for the peers that read
+ * this rank's arrays). Begin offers the first step, test advances as far as possible without
+ * waiting, and end completes all steps. */
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+DPARI_API void dpari_exchange_room(dpari_exchange *x, dpari_room *room, int64_t peers,
+                                   int64_t steps, int64_t nodes)
+{
+    x->peer = (dpari_exchange_peer *)dpari_room_take(room, peers, sizeof *x->peer);
+    x->flow = (dpari_exchange_flow *)dpari_room_take(room, peers * steps, sizeof *x->flow);
+    x->step = (dpari_exchange_step *)dpari_room_take(room, steps, sizeof *x->step);
+    x->rank_of = (int32_t *)dpari_room_take(room, nodes, sizeof *x->rank_of);
+    x->call = (dpar_call *)dpari_room_take(room, 2 * peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(room, 2 * peers + 1, sizeof *x->work);
+}
+
+/* Returns the rank in x->comm of rank i of the node. */
+static int32_t dpari_exchange_node_rank(const dpari_exchange *x, int32_t i)
+{
+    return x->node == x->comm ? i : x->rank_of[i];
+}
+
+DPARI_API dpar_status dpari_exchange_find_node(dpari_exchange *x)
+{
+    const dpari_group *group = dpari_group_of(x->node);
+    int32_t i, k;
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    if (x->node != x->comm) {
+        const dpar_status status =
+            dpar_all_gather(x->node, &x->comm->rank, x->rank_of, 1, DPAR_I32, NULL);
+        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
+            dpar_comm_abort(x->comm, status, x->node->why.text);
+            return status;
+        }
+    }
+    for (i = 0; i < x->node->size; i++) {
+        const int32_t rank = dpari_exchange_node_rank(x, i);
+        for (k = 0; k < x->peers; k++) {
+            if (x->peer[k].rank == rank) {
+                x->peer[k].world = group->world_rank[i];
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Describes a message. The other fields of the calls stay 0. */
+static void dpari_exchange_call(const dpari_exchange *x, dpar_call *call, int32_t i, int sends,
+                                int32_t type, int64_t count, void *at)
+{
+    call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
+    call->type = type;
+    call->root = x->peer[i].rank;
+    call->tag = x->tag;
+    call->count = count;
+    call->in = sends ? at : NULL;
+    call->out = sends ? NULL : at;
+}
+
+DPARI_API dpar_status dpari_exchange_records(const dpari_exchange *x, const int64_t *mine,
+                                             int64_t *theirs, int64_t words)
+{
+    dpar_status status;
+    int32_t i, n = 0, pass;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->peers; i++) {
+            if (i == x->self) {
+                continue;
+            }
+            dpari_exchange_call(x, &x->call[n++], i, pass, DPAR_I64, words,
+                                pass ? (void *)(uintptr_t)(mine + i * words) : theirs + i * words);
+        }
+    }
+    status = dpar_batch(x->comm, x->call, n, x->work);
+    return status == DPAR_OK ? dpar_wait_all(x->work, n) : status;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x)
+{
+    return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
+                                                      const char *text)
+{
+    status = dpari_group_break(dpari_group_of(x->node), status, text);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref)
+{
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->comm) {
+        dpar_comm_abort(x->comm, status, x->node->why.text);
+    }
+    return status;
+}
+
+/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
+ * never arrive. */
+static void dpari_exchange_break_both(dpari_exchange *x)
+{
+    if (x->node->status != DPAR_OK && x->comm->status == DPAR_OK) {
+        dpar_comm_abort(x->comm, x->node->status, x->node->why.text);
+    }
+}
+
+/* Returns the rank in x->comm of a rank of the world, or -1 if it has none. */
+static int32_t dpari_exchange_rank_of(const dpari_exchange *x, int32_t world)
+{
+    const dpari_group *group = dpari_group_of(x->node);
+    int32_t i;
+    for (i = 0; i < x->node->size; i++) {
+        if (group->world_rank[i] == world) {
+            return dpari_exchange_node_rank(x, i);
+        }
+    }
+    return -1;
+}
+
+/* Returns the word `ready` of peer i for the step in progress. */
+static const uint64_t *dpari_exchange_ready(const dpari_exchange *x, int32_t i)
+{
+    return &x->peer[i].line[x->step[x->now].line].ready;
+}
+
+/* Appends a description of a kind of exchange to a message. */
+static void dpari_exchange_put_kind(dpar_text *text, uint64_t kind)
+{
+    static const char name[4][20] = {"a forward exchange", "an adjoint (sum)", "an adjoint (max)",
+                                     "an adjoint (min)"};
+    dpar_text_put(text, name[kind & DPARI_EXCHANGE_OP]);
+}
+
+/* Breaks the communicator with a message, because peer i has ended, because it or the rank that it
+ * waits for has not made the call, or because it runs another exchange (wait is then NULL). */
+static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status status, int32_t i,
+                                                  const dpari_peer_wait *wait)
+{
+    const dpari_group *group = dpari_group_of(x->node);
+    const dpari_exchange_peer *peer = &x->peer[i];
+    const uint64_t word = DPARI_LOAD(dpari_exchange_ready(x, i));
+    dpar_why why;
+    dpar_text text;
+    dpari_text_why(&text, &why);
+    dpari_text_print(&text, "%s %s #%ld of %d %s%s: rank ", x->name,
+                     x->mode == DPARI_EXCHANGE_FORWARD ? "exchange" : "adjoint", x->count, x->items,
+                     x->item, x->items == 1 ? "" : "s");
+    dpari_text_int(&text,
+                   status == DPAR_E_TIMEOUT ? dpari_exchange_rank_of(x, wait->who) : peer->rank);
+    dpari_put_place(&text, group);
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, peer->world) == DPARI_RANK_HERE) {
+        dpar_text_put(&text, " closed the communicator or returned");
+        dpari_put_failed(&text, x->world, peer->world);
+    } else if (status == DPAR_E_PEER) {
+        dpari_put_ending(&text, x->world, peer->world);
+    } else if (status == DPAR_E_TIMEOUT) {
+        dpari_text_print(&text, " did not arrive within %.1f s; ", wait->waited);
+        if (wait->links > 0) {
+            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
+                             wait->links > 1 ? "others that wait for it" : "it");
+        } else {
+            dpar_text_put(&text, "it");
+        }
+        dpari_text_print(&text, " has begun exchange #%ld", (int64_t)(word >> 16));
+    } else if (wait) {
+        dpari_put_crossed(&text, group, peer->world, wait->in);
+        dpar_text_put(&text, " instead");
+    } else {
+        dpar_text_put(&text, " runs ");
+        dpari_exchange_put_kind(&text, word);
+        dpari_text_print(&text, ", rank %d ", x->comm->rank);
+        dpari_exchange_put_kind(&text, x->kind);
+        if (((word ^ x->kind) & DPARI_EXCHANGE_OP) == 0) {
+            dpari_text_print(&text, " of other %ss", x->item);
+        }
+    }
+    return dpari_exchange_break(x, status, why.text);
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+DPARI_API double dpari_exchange_clock(const dpari_exchange *x)
+{
+    return x->timers ? dpari_os_now() : 0.0;
+}
+
+DPARI_API void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began)
+{
+    if (x->timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out)
+{
+    const double us = x->count > 0 ? 1e6 / (double)x->count : 0.0;
+    dpari_text_print(out, "packing %.2f us, copying %.2f us, waiting %.2f us",
+                     x->seconds[DPARI_EXCHANGE_PACKING] * us,
+                     x->seconds[DPARI_EXCHANGE_COPYING] * us,
+                     x->seconds[DPARI_EXCHANGE_WAITING] * us);
+}
+
+/* ---- waiting for peers ----------------------------------------------------------------------- */
+
+/* Besides 0 (do not wait) and 1, `wait` may be this: do not even check whether the peer has failed,
+ * because a wait follows. */
+enum { DPARI_EXCHANGE_PEEK = -1 };
+
+/* Seconds between two checks in a test that peers are alive. A check is a system call, which takes
+ * 20 us. */
+#define DPARI_EXCHANGE_LOOK_EVERY 10e-3
+
+/* Advances messages and other work in progress, while this rank waits for a peer. */
+static void dpari_exchange_progress(void *exchange)
+{
+    dpari_exchange *x = (dpari_exchange *)exchange;
+    int32_t i;
+    dpari_shm_progress_all(x->node);
+    if (x->node != x->comm) {
+        for (i = 0; i < x->posted; i++) {
+            (void)dpar_test(&x->work[i]);
+        }
+        (void)x->comm->engine.progress(x->comm, 0);
+    }
+}
+
+/* Waits until *word, a word of peer i, is at least `value`. Fails if the peer ends, calls another
+ * operation or is late. */
+static DPARI_COLD dpar_status dpari_exchange_await_slowly(dpari_exchange *x, int32_t i,
+                                                          const uint64_t *word, uint64_t value)
+{
+    const double began = dpari_exchange_clock(x);
+    dpari_peer_wait wait;
+    dpar_status status;
+    dpari_zero(&wait, sizeof wait);
+    wait.comm = x->comm;
+    wait.group = dpari_group_of(x->node);
+    wait.peer = x->peer[i].world;
+    wait.ready = dpari_exchange_ready(x, i);
+    wait.shift = 16;
+    wait.count = x->count;
+    wait.progress = dpari_exchange_progress;
+    wait.exchange = x;
+    status = dpari_peer_await(&wait, word, value);
+    dpari_exchange_time(x, DPARI_EXCHANGE_WAITING, began);
+    if (status == DPAR_OK || dpari_exchange_broken(x) != DPAR_OK) {
+        return status;
+    }
+    return dpari_exchange_fail(x, status, i, &wait);
+}
+
+/* Waits until *word, a word of peer i, is at least `value`. Returns DPAR_MORE instead of waiting
+ * unless `wait` is 1. */
+static dpar_status dpari_exchange_await(dpari_exchange *x, int32_t i, const uint64_t *word,
+                                        uint64_t value, int wait)
+{
+    double now;
+    dpar_status status;
+    if (DPARI_LOAD(word) >= value) {
+        return DPAR_OK;
+    }
+    if (wait == DPARI_EXCHANGE_PEEK) {
+        return DPAR_MORE;
+    }
+    if (wait) {
+        return dpari_exchange_await_slowly(x, i, word, value);
+    }
+    now = dpari_os_now();
+    if (now - x->looked < DPARI_EXCHANGE_LOOK_EVERY) {
+        return DPAR_MORE;
+    }
+    x->looked = now;
+    status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[i].world);
+    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        status = dpari_exchange_fail(x, status, i, NULL);
+    }
+    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
+}
+
+/* Waits until peer i has taken all values of exchange `last`. A peer that was ready for a later
+ * exchange has taken them. */
+static dpar_status dpari_exchange_await_peer_done(dpari_exchange *x, int32_t i, int64_t last)
+{
+    const dpari_exchange_peer *peer = &x->peer[i];
+    if (peer->world < 0 || i == x->self || peer->seen > last) {
+        return DPAR_OK;
+    }
+    return dpari_exchange_await(x, i, &peer->line[x->step[x->now].line].done, (uint64_t)last, 1);
+}
+
+DPARI_API dpar_status dpari_exchange_await_done(dpari_exchange *x, int64_t last)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->peers && status == DPAR_OK && last > 0; i++) {
+        status = dpari_exchange_await_peer_done(x, i, last);
+    }
+    return status;
+}
+
+/* Waits until peer i is ready for this exchange, and checks that it runs the same one. */
+static dpar_status dpari_exchange_meet(dpari_exchange *x, int32_t i, int wait)
+{
+    dpari_exchange_peer *peer = &x->peer[i];
+    const uint64_t *ready = dpari_exchange_ready(x, i);
+    const dpar_status status = dpari_exchange_await(x, i, ready, (uint64_t)x->count << 16, wait);
+    const uint64_t word = DPARI_LOAD(ready);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    peer->seen = (int64_t)(word >> 16);
+    peer->lends = (word & DPARI_EXCHANGE_LENT) != 0 && peer->seen == x->count;
+    x->lent |= peer->lends;
+    if (peer->seen != x->count) { /* it is ahead, so that it lends nothing */
+        return DPAR_OK;
+    }
+    if (((word ^ x->kind) & DPARI_EXCHANGE_KIND) != 0) {
+        return dpari_exchange_fail(x, DPAR_E_MISMATCH, i, NULL);
+    }
+    return DPAR_OK;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Describes the messages of step s that are received, or sent, and counts them. */
+static void dpari_exchange_describe(dpari_exchange *x, int32_t s, int sends)
+{
+    int32_t i;
+    for (i = 0; i < x->peers; i++) {
+        const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+        const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
+        if (bytes > 0 && dpari_exchange_sends(x, i)) {
+            dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
+                                x->message(x->plan, s, i, sends));
+        }
+    }
+}
+
+/* Posts the messages that are described from `first` on. */
+static dpar_status dpari_exchange_post(dpari_exchange *x, int32_t first)
+{
+    const int32_t n = x->posted - first;
+    return n > 0 ? dpari_batch_checked(x->comm, x->call + first, n, x->work + first) : DPAR_OK;
+}
+
+/* Synchronizes the streams of devices that reach each other's memory. If work is NULL, this is done
+ * at once, before the rank packs; otherwise as another message, the last one. */
+static dpar_status dpari_exchange_sync_near(dpari_exchange *x, dpar_work *work)
+{
+    dpar_status status;
+    if (x->reached == 0) {
+        return DPAR_OK;
+    }
+    status = x->comm->engine.sync_peers(x->comm, x->memory, x->rank_of, x->reached, work);
+    if (work) {
+        x->posted += status == DPAR_OK;
+        return status;
+    }
+    if (status < 0) {
+        return status;
+    }
+    x->part = status;
+    return DPAR_OK;
+}
+
+/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_EXCHANGE_PEEK it does
+ * neither. */
+static dpar_status dpari_exchange_message(dpari_exchange *x, int32_t n, int wait)
+{
+    const double began = dpari_exchange_clock(x);
+    dpar_status status;
+    if (wait == DPARI_EXCHANGE_PEEK) {
+        return DPAR_MORE;
+    }
+    status = wait ? dpar_wait(&x->work[n]) : dpar_test(&x->work[n]);
+    dpari_exchange_time(x, DPARI_EXCHANGE_WAITING, began);
+    return status;
+}
+
+/* ---- one step -------------------------------------------------------------------------------- */
+
+/* The stages of a step. */
+enum {
+    DPARI_EXCHANGE_TAKING,  /* takes the values of the peers */
+    DPARI_EXCHANGE_LEAVING, /* waits until peers have read this rank's arrays, and messages are
+                               sent */
+    DPARI_EXCHANGE_FINISHED /* no step that involves other ranks is in progress */
+};
+
+/* Publishes that the values of step s are packed. */
+static void dpari_exchange_publish(dpari_exchange *x, int32_t s)
+{
+    const uint64_t lent = x->lends ? (uint64_t)DPARI_EXCHANGE_LENT : 0;
+    if (x->step[s].meets) {
+        dpari_publish(x->world, &x->line[x->step[s].line].ready,
+                      (uint64_t)x->count << 16 | x->kind | lent);
+    }
+}
+
+/* Packs and publishes the values of step s, after the peers have taken those that this turn held
+ * before, and posts its messages. */
+static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
+{
+    dpar_status status = dpari_exchange_sync_near(x, NULL);
+    int32_t i;
+    x->now = s;
+    x->posted = 0;
+    for (i = 0; i < x->peers && status == DPAR_OK; i++) {
+        dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+        flow->taken = !flow->takes[x->mode] || x->peer[i].reached;
+        if (flow->packed && x->count > 2) {
+            status = dpari_exchange_await_peer_done(x, i, x->count - 2);
+        }
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_exchange_describe(x, s, 0);
+    x->receives = x->posted;
+    if (!x->together) {
+        status = dpari_exchange_post(x, 0);
+    }
+    if (status == DPAR_OK) {
+        status = x->pack(x->plan, s);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_exchange_publish(x, s);
+    dpari_exchange_describe(x, s, 1);
+    status = dpari_exchange_post(x, x->together ? 0 : x->receives);
+    return status == DPAR_OK ? dpari_exchange_sync_near(x, &x->work[x->posted]) : status;
+}
+
+/* Begins a step: offers it, unless that was done at the beginning of the exchange, and takes the
+ * values that this rank sends to itself. */
+static dpar_status dpari_exchange_begin_step(dpari_exchange *x, int32_t s)
+{
+    const int offered = x->mode == DPARI_EXCHANGE_FORWARD && s == x->early && x->early > 0;
+    const dpar_status status = offered ? DPAR_OK : dpari_exchange_offer(x, s);
+    x->stage = DPARI_EXCHANGE_TAKING;
+    if (status == DPAR_OK) {
+        x->take_own(x->plan, s);
+    }
+    return status;
+}
+
+/* True if an exchange of this mode has step s. */
+static int dpari_exchange_has(const dpari_exchange *x, int32_t s)
+{
+    return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
+}
+
+/* Returns the number of the step after step s. An adjoint takes the steps backwards. */
+static int32_t dpari_exchange_after(const dpari_exchange *x, int32_t s)
+{
+    return x->mode == DPARI_EXCHANGE_FORWARD ? s + 1 : s - 1;
+}
+
+/* Does the steps from s on that involve only this rank. x->next is then the step after them. */
+static void dpari_exchange_take_alone(dpari_exchange *x, int32_t s)
+{
+    while (dpari_exchange_has(x, s) && x->step[s].alone) {
+        x->take_own(x->plan, s);
+        s = dpari_exchange_after(x, s);
+    }
+    x->next = s;
+}
+
+/* Takes the values of peer i, once they are ready. message: the number of its message. */
+static dpar_status dpari_exchange_take(dpari_exchange *x, int32_t s, int32_t i, int32_t message,
+                                       int wait)
+{
+    dpar_status status = DPAR_OK;
+    if (i != x->self) {
+        status = x->peer[i].world >= 0 ? dpari_exchange_meet(x, i, wait)
+                                       : dpari_exchange_message(x, message, wait);
+    }
+    return status == DPAR_OK ? x->take(x->plan, s, i) : status;
+}
+
+/* Takes the values of all peers. A forward exchange first takes those that are ready, then waits
+ * for the others. An adjoint takes the peers in the order of ranks, so that sums do not depend on
+ * arrival. */
+static dpar_status dpari_exchange_take_peers(dpari_exchange *x, int32_t s, int wait)
+{
+    const int peeks = wait && x->mode == DPARI_EXCHANGE_FORWARD && x->shared > 0;
+    dpar_status all = DPAR_MORE, status;
+    int32_t i, pass, n;
+    /* the passes are PEEK and 1, or only 1, or only 0 */
+    for (pass = peeks ? DPARI_EXCHANGE_PEEK : wait; pass <= wait && all != DPAR_OK; pass += 2) {
+        all = DPAR_OK;
+        n = 0;
+        for (i = 0; i < x->peers; i++) {
+            dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+            const int32_t message = n;
+            n += flow->in_bytes[x->mode] > 0 && dpari_exchange_sends(x, i);
+            if (flow->taken) {
+                continue;
+            }
+            status = dpari_exchange_take(x, s, i, message, pass);
+            if (status == DPAR_MORE && x->mode == DPARI_EXCHANGE_FORWARD) {
+                all = DPAR_MORE;
+                continue;
+            }
+            if (status != DPAR_OK) {
+                return status;
+            }
+            flow->taken = 1;
+        }
+    }
+    if (all == DPAR_OK && x->reached > 0) { /* posted by dpari_exchange_sync_near */
+        return dpari_exchange_message(x, x->posted - 1, wait);
+    }
+    return all;
+}
+
+/* Does what follows once all values have been taken, and publishes that they have. Peers are woken
+ * only if one may wait for that. */
+static dpar_status dpari_exchange_taken(dpari_exchange *x, int32_t s)
+{
+    const dpari_exchange_step *step = &x->step[s];
+    dpar_status status = x->finish ? x->finish(x->plan, s) : DPAR_OK;
+    if (status == DPAR_OK && step->meets) {
+        /* A peer that had timed out may have packed other values while this rank read. */
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        status = dpari_group_broken(dpari_group_of(x->node));
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (step->meets && (x->lent || x->oneway)) {
+        dpari_publish(x->world, &x->line[step->line].done, (uint64_t)x->count);
+    } else if (step->meets) {
+        DPARI_STORE(&x->line[step->line].done, (uint64_t)x->count);
+    }
+    dpari_exchange_take_alone(x, dpari_exchange_after(x, s));
+    return DPAR_OK;
+}
+
+/* Waits until peers have read this rank's arrays, and until messages have been sent. */
+static dpar_status dpari_exchange_leave(dpari_exchange *x, int32_t s, int wait)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->peers && x->lends && status == DPAR_OK; i++) {
+        if (x->flow[i * x->steps + s].lends[x->mode] && x->peer[i].world >= 0) {
+            status = dpari_exchange_await(x, i, &x->peer[i].line[x->step[s].line].done,
+                                          (uint64_t)x->count, wait);
+        }
+    }
+    for (i = x->receives; i < x->posted && status == DPAR_OK; i++) {
+        status = dpari_exchange_message(x, i, wait);
+    }
+    return status;
+}
+
+/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
+ * DPAR_OK when they are finished. No peer reads the points that those steps write. */
+static dpar_status dpari_exchange_advance_step(dpari_exchange *x, int wait)
+{
+    const int32_t s = x->now;
+    if (x->stage == DPARI_EXCHANGE_TAKING) {
+        dpar_status status = dpari_exchange_take_peers(x, s, wait);
+        if (status == DPAR_OK) {
+            status = dpari_exchange_taken(x, s);
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        x->stage = DPARI_EXCHANGE_LEAVING;
+    }
+    return x->stage == DPARI_EXCHANGE_LEAVING ? dpari_exchange_leave(x, s, wait) : DPAR_OK;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Ends an exchange that has failed, so that nothing of it remains in progress. */
+static DPARI_COLD dpar_status dpari_exchange_abandon(dpari_exchange *x, dpar_status status)
+{
+    dpari_exchange_break_both(x);
+    if (dpari_exchange_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->posted);
+    }
+    x->posted = 0;
+    x->active = 0;
+    dpari_rest_drop(x->comm, x);
+    return status;
+}
+
+/* Completes the step in progress and begins the next one. If `wait` is 0, returns DPAR_MORE instead
+ * of waiting. Returns DPAR_OK if the next step has begun, or if there is none. */
+static dpar_status dpari_exchange_next_step(dpari_exchange *x, int wait)
+{
+    dpar_status status = dpari_exchange_advance_step(x, wait);
+    if (status == DPAR_OK && dpari_exchange_has(x, x->next)) {
+        status = dpari_exchange_begin_step(x, x->next);
+    } else if (status == DPAR_OK) {
+        x->active = 0;
+        dpari_rest_drop(x->comm, x);
+    }
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_exchange_abandon(x, status);
+}
+
+/* True if this rank still has to post messages, of steps that have not begun. */
+static int dpari_exchange_unposted(const dpari_exchange *x)
+{
+    const int begun = x->stage != DPARI_EXCHANGE_FINISHED && x->next == x->now;
+    int32_t s = begun ? dpari_exchange_after(x, x->next) : x->next, i;
+    for (; dpari_exchange_has(x, s); s = dpari_exchange_after(x, s)) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+            if (x->peer[i].world < 0 &&
+                (flow->in_bytes[x->mode] > 0 || flow->out_bytes[x->mode] > 0)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Posts the messages that an exchange still has to post, before another one begins. It is
+ * comm->post_pending. */
+static dpar_status dpari_exchange_post_rest(void *before)
+{
+    dpari_exchange *x = (dpari_exchange *)before;
+    dpar_status status = DPAR_OK;
+    while (status == DPAR_OK && x->active && dpari_exchange_unposted(x)) {
+        status = dpari_exchange_next_step(x, 1);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_exchange_is_over(const dpari_exchange *x, const char *caller)
+{
+    if (!x->active) {
+        return DPAR_OK;
+    }
+    return dpari_comm_wrong(x->comm, "%s%s exchange %ld has not ended; call %s first", caller,
+                            x->name, x->count, x->end);
+}
+
+DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x)
+{
+    dpar_status status = DPAR_OK;
+    if (x->shared > 0) { /* the other ranks may have timed out while they waited for this one */
+        status = dpari_group_broken(dpari_group_of(x->node));
+    }
+    if (status == DPAR_OK) {
+        status = dpari_exchange_broken(x);
+    }
+    if (status != DPAR_OK) {
+        dpari_exchange_break_both(x);
+        return status;
+    }
+    return x->active ? dpari_exchange_is_over(x, "") : DPAR_OK;
+}
+
+/* Returns the bits DPARI_EXCHANGE_OP of an operation. */
+static uint64_t dpari_exchange_op(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return 1;
+    case DPAR_MAX: return 2;
+    case DPAR_MIN: return 3;
+    default: return 0;
+    }
+}
+
+/* Offers first what peers can take at once, then does the steps that involve only this rank, then
+ * begins the first other step. */
+DPARI_API dpar_status dpari_exchange_begin(dpari_exchange *x, int32_t op, uint64_t hash)
+{
+    const int forward = op == DPAR_COPY;
+    dpar_status status = dpari_rest_post(x->comm);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    x->count++;
+    x->active = 1;
+    x->mode = forward ? DPARI_EXCHANGE_FORWARD : DPARI_EXCHANGE_ADJOINT;
+    x->op = op;
+    x->kind = (hash & (DPARI_EXCHANGE_KIND - DPARI_EXCHANGE_OP)) | dpari_exchange_op(op);
+    x->lent = 0;
+    x->posted = 0;
+    if (forward && x->early > 0) {
+        status = dpari_exchange_offer(x, x->early);
+    }
+    if (status == DPAR_OK) {
+        dpari_exchange_take_alone(x, forward ? 0 : x->steps - 1);
+        x->stage = DPARI_EXCHANGE_FINISHED;
+    }
+    if (status == DPAR_OK && dpari_exchange_has(x, x->next)) {
+        status = dpari_exchange_begin_step(x, x->next);
+    }
+    if (status != DPAR_OK) {
+        return dpari_exchange_abandon(x, status);
+    }
+    if (dpari_exchange_unposted(x)) {
+        dpari_rest_leave(x->comm, dpari_exchange_post_rest, x);
+    }
+    return DPAR_OK;
+}
+
+/* If the communicator has been closed, only marks the exchange as ended, because its memory has
+ * been freed. */
+static void dpari_exchange_check_closed(dpari_exchange *x)
+{
+    if (x->active && x->comm->status != DPAR_OK && dpari_ended_is(x->comm)) {
+        x->active = 0;
+        x->posted = 0;
+    }
+}
+
+DPARI_API dpar_status dpari_exchange_advance(dpari_exchange *x, int wait)
+{
+    dpar_status status = DPAR_OK;
+    dpari_exchange_check_closed(x);
+    if (!x->active) {
+        return dpari_exchange_broken(x);
+    }
+    while (status == DPAR_OK && x->active) {
+        status = dpari_exchange_next_step(x, wait);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller,
+                                                      int32_t *refused)
+{
+    dpar_status status;
+    dpari_exchange_check_closed(x);
+    status = dpari_exchange_broken(x);
+    *refused = x->active && status == DPAR_OK;
+    if (*refused) {
+        return dpari_exchange_is_over(x, caller);
+    }
+    if (status == DPAR_OK) {
+        return dpar_barrier(x->comm, NULL); /* peers may still read this rank's words */
+    }
+    if (x->active) { /* otherwise the end of the communicator would wait for its messages */
+        return dpari_exchange_abandon(x, status);
+    }
+    return status;
 }
 
 #endif /* DPAR_COMM_IMPLEMENTATION */

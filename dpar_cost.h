@@ -1572,11 +1572,6 @@ DPAR_API dpar_status dpar_plan_search(const char *model, const char *machine, co
 
 /* cluster.c */
 
-/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
- * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
- * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
-DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
-
 /* Returns the number of GPUs of a machine. */
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
 {
@@ -1655,6 +1650,148 @@ DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_str
 DPARI_INTERNAL dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *strategy,
                                                 int64_t global_batch, int32_t *rule, dpar_why *why);
 
+/* ==== cost/fields.h ==== */
+
+/* fields - private: reads settings "key=value" into the fields of a struct, by a table of fields.
+ * Models, machines, strategies and requests for plans have such a text form. */
+
+/* What a field takes. */
+enum {
+    DPARI_FIELD_COUNT,    /* int32_t: a whole number of at least 0 */
+    DPARI_FIELD_POSITIVE, /* int32_t: a whole number of at least 1 */
+    DPARI_FIELD_SPECIAL,  /* int32_t: a whole number of at least -4 */
+    DPARI_FIELD_YES_NO,   /* int32_t: 0 or 1 */
+    DPARI_FIELD_SIGN,     /* int32_t: -1, 0 or 1 */
+    DPARI_FIELD_REAL,     /* double: a number of 0 to 1e15 */
+    DPARI_FIELD_MILLI,    /* the same in units of 1e-3, and so on */
+    DPARI_FIELD_MICRO,
+    DPARI_FIELD_NANO,
+    DPARI_FIELD_MEGA,
+    DPARI_FIELD_GIGA,
+    DPARI_FIELD_TERA,
+    DPARI_FIELD_ALIAS, /* another name of the field whose index is `place` */
+    DPARI_FIELD_OWN    /* the first kind that the owner of the table defines */
+};
+
+/* A field. The table has no pointers, so that it is constant wherever it is loaded. */
+typedef struct dpari_field {
+    char name[17]; /* in lower case */
+    int8_t kind;   /* DPARI_FIELD_*, or a kind of the owner's */
+    int16_t place; /* bytes from the beginning of the struct to the field */
+} dpari_field;
+#define DPARI_PLACE(type, field) (int16_t) offsetof(type, field)
+
+/* A setting: "key=value" as it stands in the text, and its value. */
+typedef struct dpari_setting {
+    const char *text, *value;
+    size_t length, value_length;
+    int32_t field; /* index in the table; -1 for a text without '=' that begins with a digit */
+} dpari_setting;
+
+/* A table, and what its owner says in messages. */
+typedef struct dpari_fields {
+    const dpari_field *list;
+    int32_t count;
+    const char *of;   /* "a model" */
+    const char *more; /* end of the message about an unknown key */
+    /* Reads a setting of a kind of the owner's, or without a field, into the struct. */
+    dpar_status (*own)(void *object, const dpari_setting *setting, dpar_why *why);
+} dpari_fields;
+
+/* Splits the setting [s, s + n) and finds its field, in upper or lower case. Fails with
+ * DPAR_E_PARSE if there is no such field, or no '='. */
+DPARI_INTERNAL dpar_status dpari_setting_find(dpari_setting *setting, const dpari_fields *fields,
+                                              const char *s, size_t n, dpar_why *why);
+/* Reads the value of a setting into the struct `object`. Fails with DPAR_E_PARSE if the field does
+ * not take it. */
+DPARI_INTERNAL dpar_status dpari_setting_read(const dpari_setting *setting,
+                                              const dpari_fields *fields, void *object,
+                                              dpar_why *why);
+/* Reads settings that are separated by commas, each field at most once. `seen` receives a bit for
+ * each field that the text has. */
+DPARI_INTERNAL dpar_status dpari_settings_read(const dpari_fields *fields, const char *s, size_t n,
+                                               void *object, uint64_t seen[2], dpar_why *why);
+/* Reads a value that has a name: *value is `first` to end - 1. */
+DPARI_INTERNAL dpar_status dpari_setting_choice(const dpari_setting *setting,
+                                                const char *(*name)(int32_t), int32_t first,
+                                                int32_t end, int32_t *value, dpar_why *why);
+/* Reports "'seq=x': a whole number was expected". */
+DPARI_INTERNAL dpar_status dpari_setting_bad(const dpari_setting *setting, dpar_why *why,
+                                             const char *expected);
+/* The same for a text that is no setting; and "'lama': one of gpt, llama was expected". */
+DPARI_INTERNAL dpar_status dpari_text_bad(const char *s, size_t n, dpar_why *why,
+                                          const char *expected);
+DPARI_INTERNAL dpar_status dpari_one_of(const char *s, size_t n, const char *(*name)(int32_t),
+                                        int32_t first, int32_t end, dpar_why *why);
+
+/* Returns the number of letters before the first `letter`, or n. */
+DPARI_INTERNAL size_t dpari_until(const char *s, size_t n, char letter);
+/* Returns the text that follows a text and its NUL. */
+DPARI_INTERNAL const char *dpari_behind(const char *text);
+/* Reads a whole number of low to high, at most 2^53. Returns 0 if the slice is not one. */
+DPARI_INTERNAL int dpari_whole(const char *s, size_t n, int64_t low, int64_t high, int64_t *value);
+/* Reads "1440x720x100". Returns how many numbers of 1 to 2^31 - 1 there are, or 0 if there are more
+ * than `most` or the text is not of this form. */
+DPARI_INTERNAL int32_t dpari_extents(const char *s, size_t n, int64_t *extent, int32_t most);
+/* Reads `count` positive numbers of at most 1e15: "2x65536x1.7". Returns 0 if the text is not of
+ * this form. */
+DPARI_INTERNAL int dpari_reals(const char *s, size_t n, double *number, int32_t count);
+/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
+ * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
+ * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
+DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
+
+/* ==== cost/model_fields.h ==== */
+
+/* model_fields - private: the fields of dpar_model and their text form: "key=value,...", and
+ * "FAMILY:key=value,...". */
+
+/* The integer fields: the key, the field, and what it takes (DPARI_FIELD_*). */
+#define DPARI_MODEL_INTEGERS(X)                                                                    \
+    X(LAYERS, layers, POSITIVE), X(HIDDEN, hidden, POSITIVE), X(HEADS, heads, POSITIVE),           \
+        X(KV_HEADS, kv_heads, POSITIVE), X(HEAD_WIDTH, head_width, POSITIVE),                      \
+        X(FFN, ffn, POSITIVE), X(VOCAB, vocab, POSITIVE), X(SEQ, seq, OWN), X(TIED, tied, YES_NO), \
+        X(BIASES, biases, SIGN), X(ROTARY, rotary, YES_NO), X(EXPERTS, experts, COUNT),            \
+        X(TOPK, topk, COUNT), X(EXPERT_FFN, expert_ffn, COUNT), X(SHARED_FFN, shared_ffn, COUNT),  \
+        X(DENSE_LAYERS, dense_layers, COUNT), X(Q_LORA, q_lora, COUNT),                            \
+        X(KV_LORA, kv_lora, COUNT), X(ROPE_WIDTH, rope_width, COUNT),                              \
+        X(QK_WIDTH, qk_width, COUNT), X(V_WIDTH, v_width, COUNT),                                  \
+        X(DECODER_LAYERS, decoder_layers, COUNT), X(PATCH, patch, POSITIVE),                       \
+        X(CHANNELS, channels, POSITIVE), X(OUT_CHANNELS, out_channels, SPECIAL),                   \
+        X(LEVELS, levels, POSITIVE), X(BLOCKS_PER_LEVEL, blocks_per_level, COUNT),                 \
+        X(KERNEL, kernel, POSITIVE), X(FIELDS, fields, POSITIVE), X(HALO, halo, POSITIVE),         \
+        X(ELEMENT, element, POSITIVE), X(INFERENCE, inference, YES_NO), X(GATED, gated, SIGN),     \
+        X(CAUSAL, causal, SIGN), X(POSITIONS, positions, SPECIAL), X(HEAD, head, COUNT),           \
+        X(EMBED, embed, COUNT), X(ASIDE, aside, COUNT), X(ASIDE_VOCAB, aside_vocab, COUNT),        \
+        X(Q_GATE, q_gate, YES_NO), X(WINDOW, window, COUNT),                                       \
+        X(WINDOW_KV_HEADS, window_kv_heads, COUNT), X(SCAN, scan, COUNT),                          \
+        X(SCAN_HEADS, scan_heads, COUNT), X(SCAN_GROUPS, scan_groups, COUNT),                      \
+        X(SCAN_WIDTH, scan_width, COUNT), X(SCAN_STATE, scan_state, COUNT), X(CONV, conv, COUNT),  \
+        X(EXPERT_STEP, expert_step, COUNT), X(EXPERT_OFFSET, expert_offset, COUNT),                \
+        X(O_LORA, o_lora, COUNT), X(O_GROUPS, o_groups, COUNT),                                    \
+        X(INDEX_HEADS, index_heads, COUNT), X(INDEX_WIDTH, index_width, COUNT),                    \
+        X(INDEX_TOPK, index_topk, COUNT), X(MTP, mtp, COUNT),                                      \
+        X(TOWER_LAYERS, tower_layers, COUNT), X(TOWER_HIDDEN, tower_hidden, COUNT),                \
+        X(TOWER_HEADS, tower_heads, COUNT), X(TOWER_FFN, tower_ffn, COUNT),                        \
+        X(TOWER_TOKENS, tower_tokens, COUNT), X(TOWER_PATCH, tower_patch, COUNT),                  \
+        X(TOWER_POSITIONS, tower_positions, COUNT), X(TOWER_MERGE, tower_merge, COUNT),            \
+        X(TOWER_INNER, tower_inner, SPECIAL), X(TOWER_MERGERS, tower_mergers, COUNT),              \
+        X(TOWER_GATED, tower_gated, COUNT), X(TOWER_PARAMS, tower_params, COUNT),                  \
+        X(EXPERT_GROUPS, expert_groups, COUNT), X(TOPK_GROUPS, topk_groups, COUNT)
+#define DPARI_MODEL_KEY(key, field, kind) DPARI_M_##key
+enum { DPARI_MODEL_INTEGERS(DPARI_MODEL_KEY), DPARI_M_INTEGERS };
+
+/* Returns an integer field, DPARI_M_*. */
+DPARI_INTERNAL int32_t *dpari_model_field(dpar_model *model, int32_t key);
+/* Reads settings that are separated by commas, each at most once. */
+DPARI_INTERNAL dpar_status dpari_model_settings(dpar_model *model, const char *s, size_t n,
+                                                dpar_why *why);
+/* Reads "FAMILY:settings", whose colon is at s[colon]. A grid begins with its extents. */
+DPARI_INTERNAL dpar_status dpari_model_family(dpar_model *model, const char *s, size_t colon,
+                                              size_t n, dpar_why *why);
+/* Returns 1 if a letter is in a list of letters, otherwise 0. */
+DPARI_INTERNAL int dpari_spells_one(char letter, const char *letters);
+
 /* ==== cost/json.h ==== */
 
 /* json - private: reads JSON (RFC 8259) item by item from text in memory. The reader is strict,
@@ -1699,6 +1836,153 @@ DPARI_INTERNAL void dpari_json_init(dpari_json *json, const char *text, size_t b
 /* Reads the next item. Its kind is DPARI_JSON_END after the outermost value. O(length of the item).
  * Fails with DPAR_E_PARSE; the message has line and column. */
 DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *item, dpar_why *why);
+
+/* ==== cost/config_types.h ==== */
+
+/* config_types - private: what the model_type of a config.json implies, and words in lists. */
+
+/* A part of the file. */
+typedef struct dpari_slice {
+    const char *text;
+    size_t length;
+} dpari_slice;
+
+/* Returns 1 if the first n letters of two texts are equal, otherwise 0. */
+DPARI_INTERNAL int dpari_same_bytes(const char *a, const char *b, size_t n);
+/* Returns the index of the word [s, s + n) in a list of words separated by blanks, or -1 if it is
+ * not in the list. */
+DPARI_INTERNAL int32_t dpari_word_in_list(const char *list, const char *s, size_t n);
+/* Returns 1 if a slice is one of the words of a list, otherwise 0. */
+DPARI_INTERNAL int dpari_slice_is(const dpari_slice *s, const char *list);
+/* Returns 1 if the n letters at s contain `part`, otherwise 0. */
+DPARI_INTERNAL int dpari_slice_holds(const char *s, size_t n, const char *part);
+
+/* Returns what a model_type implies, as "FAMILY:settings", or NULL if the type is not known. */
+DPARI_INTERNAL const char *dpari_type_find(const dpari_slice *type);
+/* Applies what dpari_type_find returned. */
+DPARI_INTERNAL void dpari_type_read(dpar_model *model, const char *row);
+/* Returns the settings of the vision tower of a multi-modal model's type, or NULL. */
+DPARI_INTERNAL const char *dpari_tower_find(const dpari_slice *type);
+
+/* ==== cost/config_members.h ==== */
+
+/* config_members - private: what a config.json says, by object and member. */
+
+/* Members of a file that are not fields of dpar_model. Their keys follow those of the fields, so
+ * that one array holds the values of both: first the numbers, then the members that are true or
+ * false, then the lists and words, which have no value. */
+enum {
+    DPARI_C_SHARED_COUNT = DPARI_M_INTEGERS, /* shared experts; each is as wide as a routed one */
+    DPARI_C_IMAGE_SIDE,                      /* pixels along a side of a square image */
+    DPARI_C_NEW_KV,    /* key-value heads; Falcon has them if new_decoder_architecture */
+    DPARI_C_EXPANSION, /* ffn / hidden, in 1/10000 */
+    DPARI_C_DENSE_FFN, /* ffn of dense layers, in files whose intermediate_size is an expert's */
+    DPARI_C_ENCODER_LAYERS,
+    DPARI_C_EMBED_DIM,        /* width of a tower; also the hidden size, if that is not given */
+    DPARI_C_TOKEN_TYPES,      /* token types, each of which has a row like a position */
+    DPARI_C_POSITION_BUCKETS, /* DeBERTa: half of the rows of relative positions */
+    DPARI_C_SOURCE_POSITIONS, /* Whisper: positions of the encoder */
+    DPARI_C_MEL_BINS,         /* Whisper: channels of the input */
+    DPARI_C_PADDED_VOCAB,
+    DPARI_C_EXPAND,        /* channels of a scan / hidden */
+    DPARI_C_INNER,         /* channels of a scan */
+    DPARI_C_MULTIPLE_OF,   /* Meta's params.json: ffn is a multiple of it */
+    DPARI_C_FFN_TIMES,     /* Meta's params.json: factor of ffn, in 1/10000 */
+    DPARI_C_PERIOD,        /* one layer in each such number of layers has (full) attention */
+    DPARI_C_PERIOD_OFFSET, /* the first such layer */
+    DPARI_C_MERGE,         /* side of the square of patches that become one token */
+    DPARI_C_FRAMES,        /* frames of a patch */
+    DPARI_C_TOWER_POSITIONS,
+    DPARI_C_MORE_LAYERS,    /* layers of a tower in addition to its number of layers */
+    DPARI_C_PROJECTION_DIM, /* width of the output of CLIP's models with projection */
+    DPARI_C_TOWER_OUT,      /* width of a tower's output */
+    DPARI_C_FLAGS,
+    DPARI_C_TIED = DPARI_C_FLAGS,
+    DPARI_C_NO_BIAS,
+    DPARI_C_BIAS,
+    DPARI_C_ONE_KV, /* multi-query attention: one key-value head */
+    DPARI_C_NEW_DECODER,
+    DPARI_C_GATED, /* T5 v1.1: the feed-forward parts are gated */
+    DPARI_C_USES_WINDOW,
+    DPARI_C_Q_GATE,
+    DPARI_C_BIASED_INPUT, /* DeBERTa: has absolute positions too */
+    DPARI_C_USE_MLA,
+    DPARI_C_ADJUSTS_FFN,
+    DPARI_C_KEYS,
+    DPARI_C_MIX = DPARI_C_KEYS, /* a word per layer: how it mixes tokens */
+    DPARI_C_FULL_AT_LAYER,      /* a number per layer: 1 for full attention, 0 for linear */
+    DPARI_C_WINDOW_AT_LAYER,    /* a number per layer: 1 for a window, 0 for full attention */
+    DPARI_C_FEED,               /* a word per layer: dense, or experts */
+    DPARI_C_FULL_INDICES,       /* indices of the layers with attention */
+    DPARI_C_DENSE_INDICES,      /* indices of the dense layers */
+    DPARI_C_DEEPSTACK,          /* one entry for each additional projector of a tower */
+    DPARI_C_TYPE,
+    DPARI_C_ARCHITECTURE,
+    DPARI_C_ACTIVATION,
+    DPARI_C_PROJECTION, /* T5's feed_forward_proj */
+    DPARI_C_ADAPTER,
+    DPARI_C_ALL
+};
+
+/* The objects of a file whose members are read: the outermost one, the language model of a
+ * multi-modal model, its towers, and the description of linear attention. Then the values that are
+ * not objects of this kind: one that is skipped, a list, and id2label, which has a member for each
+ * class of the output. */
+enum {
+    DPARI_OBJECT_WHOLE,
+    DPARI_OBJECT_TEXT,
+    DPARI_OBJECT_VISION,
+    DPARI_OBJECT_AUDIO,
+    DPARI_OBJECT_LINEAR,
+    DPARI_OBJECTS,
+    DPARI_OBJECT_SKIPPED = DPARI_OBJECTS,
+    DPARI_OBJECT_LIST,
+    DPARI_OBJECT_LABELS
+};
+
+enum { DPARI_MAX_LISTED = 512 }; /* most layers that a list may describe */
+
+/* What the reader has collected from a file so far. */
+typedef struct dpari_config_state {
+    int32_t value[DPARI_OBJECTS][DPARI_C_KEYS]; /* by key; -1 if the object does not have it */
+    dpari_slice type[DPARI_OBJECTS];            /* model_type, or diffusers' _class_name */
+    dpari_slice architecture[DPARI_OBJECTS], activation[DPARI_OBJECTS];
+    int8_t object[66];          /* DPARI_OBJECT_* of the members at each depth */
+    int8_t seen[DPARI_OBJECTS]; /* 1 if the file has the object */
+    /* the list that is being read: its key, its object, its name, and its elements so far */
+    int32_t list_key, list_object;
+    dpari_slice list_name;
+    double list_sum, list_low, list_high;
+    int32_t list_count;
+    /* the kind of each layer, as lists give it */
+    char mix[DPARI_MAX_LISTED];    /* letters as in dpar_model.pattern */
+    int8_t feed[DPARI_MAX_LISTED]; /* DPAR_MODEL_FFN_* */
+    int32_t mixes, feeds;          /* their numbers, which may exceed DPARI_MAX_LISTED */
+    int32_t labels;                /* classes of the output */
+    dpar_text note;
+} dpari_config_state;
+
+/* Reads one item of the file: a member of an object, an element of a list, or the end of an object
+ * or list. Objects and lists that are not needed are skipped with all that they contain. */
+DPARI_INTERNAL dpar_status dpari_config_member(dpari_config_state *state,
+                                               const dpari_json_item *item, dpar_why *why);
+/* Returns all names of a member, separated by blanks. */
+DPARI_INTERNAL const char *dpari_config_names_of(int32_t key);
+/* Adds a line to the note. */
+DPARI_INTERNAL void dpari_config_note(dpari_config_state *state, const char *form, ...)
+    DPARI_PRINTF(2, 3);
+/* Returns how many characters of a name a message or a note shows. */
+DPARI_INTERNAL int32_t dpari_config_shown(size_t n);
+/* Returns the value in [low, high] that is nearest to v. */
+DPARI_INTERNAL int32_t dpari_config_within(int64_t v, int64_t low, int64_t high);
+
+/* ==== cost/config_json.h ==== */
+
+/* config_json - private: reads a model from a config.json. */
+
+/* Reads a config.json of transformers, of Meta or of others. *model is written on success only. */
+DPARI_INTERNAL dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
+                                              dpar_why *why);
 
 /* ==== cost/price.h ==== */
 
@@ -1894,6 +2178,250 @@ typedef struct dpari_kinds {
 /* Enters a plan if it is the fastest of its kind. */
 DPARI_INTERNAL void dpari_kind_keep(dpari_kinds *kinds, const dpar_job *job,
                                     const dpar_strategy *strategy, double seconds);
+
+/* ==== cost/fields.c ==== */
+
+/* Reads settings by a table of fields. The readers of models, strategies and machines call it with
+ * their tables. */
+
+/* ---- numbers and words ----------------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_NOINLINE size_t dpari_until(const char *s, size_t n, char letter)
+{
+    size_t i = 0;
+    while (i < n && s[i] != letter) {
+        i++;
+    }
+    return i;
+}
+
+DPARI_INTERNAL DPARI_NOINLINE const char *dpari_behind(const char *text)
+{
+    return text + dpari_length(text) + 1;
+}
+
+DPARI_INTERNAL DPARI_NOINLINE int dpari_whole(const char *s, size_t n, int64_t low, int64_t high,
+                                              int64_t *value)
+{
+    const size_t sign = n > 0 && s[0] == '-';
+    int64_t v = 0;
+    size_t i;
+    for (i = sign; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > (int64_t)1 << 53) {
+            return 0;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    *value = sign ? -v : v;
+    return n > sign && *value >= low && *value <= high;
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_extents(const char *s, size_t n, int64_t *extent,
+                                                int32_t most)
+{
+    size_t at = 0;
+    int32_t k;
+    for (k = 0; at <= n && k < most; k++) {
+        const size_t length = dpari_until(s + at, n - at, 'x');
+        if (!dpari_whole(s + at, length, 1, INT32_MAX, &extent[k])) {
+            return 0;
+        }
+        at += length + 1;
+    }
+    return at > n ? k : 0;
+}
+
+/* Reads a number of 0 to 1e15. The limit keeps sums and products finite. */
+static int dpari_real(const char *s, size_t n, double *v)
+{
+    return n > 0 && dpari_text_number(s, n, v) == n && *v >= 0.0 && *v <= 1e15;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_reals(const char *s, size_t n, double *number, int32_t count)
+{
+    size_t at = 0;
+    int32_t k;
+    for (k = 0; at <= n && k < count; k++) {
+        const size_t length = dpari_until(s + at, n - at, 'x');
+        if (!dpari_real(s + at, length, &number[k]) || number[k] <= 0.0) {
+            return 0;
+        }
+        at += length + 1;
+    }
+    return at > n && k == count;
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
+{
+    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
+    for (k = 0; k < m; k++) {
+        int32_t i = 0;
+        while (k + i < m && i < (int32_t)n && name[k + i] == dpari_lower(s[i])) {
+            i++;
+        }
+        if (n > 2 && i == (int32_t)n) { /* a part of the name: 4090 */
+            best = (int32_t)dpari_least(best, m - i);
+        } else if (k == 0 && i == m) { /* the name and more: p5.48xlarge */
+            best = (int32_t)dpari_least(best, 5 * ((int32_t)n - m));
+        }
+        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
+    }
+    return best;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_text_bad(const char *s, size_t n, dpar_why *why,
+                                                     const char *expected)
+{
+    return dpari_say(DPAR_E_PARSE, why, "'%.*s': %s was expected", (int32_t)(n < 60 ? n : 60), s,
+                     expected);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_setting_bad(const dpari_setting *setting, dpar_why *why,
+                                                        const char *expected)
+{
+    return dpari_text_bad(setting->text, setting->length, why, expected);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_one_of(const char *s, size_t n,
+                                                   const char *(*name)(int32_t), int32_t first,
+                                                   int32_t end, dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, text, sizeof(text));
+    for (i = first; i < end; i++) {
+        dpari_text_print(&t, "%s%s", i > first ? ", " : "one of ", name(i));
+    }
+    return dpari_text_bad(s, n, why, text);
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_setting_find(dpari_setting *setting,
+                                                         const dpari_fields *fields, const char *s,
+                                                         size_t n, dpar_why *why)
+{
+    const size_t key = dpari_until(s, n, '=');
+    int32_t i, nearest = 0;
+    setting->text = s;
+    setting->length = n;
+    setting->value = s + key + 1;
+    setting->value_length = n - key - (key < n);
+    setting->field = -1;
+    if (key == n && n > 0 && s[0] >= '0' && s[0] <= '9') {
+        return DPAR_OK;
+    }
+    for (i = 0; i < fields->count; i++) {
+        if (dpari_spells_any_case(s, key, fields->list[i].name)) {
+            const int alias = fields->list[i].kind == DPARI_FIELD_ALIAS;
+            setting->field = alias ? fields->list[i].place : i;
+            return key < n ? DPAR_OK : dpari_setting_bad(setting, why, "key=value");
+        }
+    }
+    for (i = 1; i < fields->count; i++) {
+        if (dpari_unlike(s, key, fields->list[i].name) <
+            dpari_unlike(s, key, fields->list[nearest].name)) {
+            nearest = i;
+        }
+    }
+    return dpari_say(DPAR_E_PARSE, why, "no setting of %s is called '%.*s'; the nearest is '%s'%s",
+                     fields->of, (int32_t)(key < 40 ? key : 40), s, fields->list[nearest].name,
+                     fields->more);
+}
+
+/* Reads an int32_t of one of the first five kinds. */
+static DPARI_COLD dpar_status dpari_setting_int32(const dpari_setting *setting, int32_t kind,
+                                                  int32_t *field, dpar_why *why)
+{
+    static const int8_t least[] = {0, 1, -4, 0, -1};
+    const int64_t low = least[kind], high = kind >= DPARI_FIELD_YES_NO ? 1 : INT32_MAX;
+    char text[64];
+    dpar_text t;
+    int64_t v = 0;
+    if (dpari_whole(setting->value, setting->value_length, low, high, &v)) {
+        *field = (int32_t)v;
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpari_text_print(&t, "a whole number of %ld to %ld", low, high);
+    return dpari_setting_bad(setting, why, text);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_setting_read(const dpari_setting *setting,
+                                                         const dpari_fields *fields, void *object,
+                                                         dpar_why *why)
+{
+    static const double unit[] = {1.0, 1e-3, 1e-6, 1e-9, 1e6, 1e9, 1e12};
+    const dpari_field *field = &fields->list[setting->field < 0 ? 0 : setting->field];
+    void *place;
+    double v = 0.0;
+    if (setting->field < 0 || field->kind >= DPARI_FIELD_OWN) {
+        return fields->own(object, setting, why);
+    }
+    place = (char *)object + field->place;
+    if (field->kind < DPARI_FIELD_REAL) {
+        return dpari_setting_int32(setting, field->kind, (int32_t *)place, why);
+    }
+    if (!dpari_real(setting->value, setting->value_length, &v)) {
+        return dpari_setting_bad(setting, why, "a number of 0 to 1e15");
+    }
+    *(double *)place = v * unit[field->kind - DPARI_FIELD_REAL];
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_settings_read(const dpari_fields *fields, const char *s,
+                                                          size_t n, void *object, uint64_t seen[2],
+                                                          dpar_why *why)
+{
+    size_t at = 0;
+    seen[0] = seen[1] = 0;
+    while (at <= n) {
+        const size_t length = dpari_until(s + at, n - at, ',');
+        dpari_setting setting;
+        dpar_status st;
+        if (length == 0) {
+            return dpari_say(DPAR_E_PARSE, why,
+                             "'%.*s': a setting (key=value) is missing next to a comma",
+                             (int32_t)(n < 60 ? n : 60), s);
+        }
+        st = dpari_setting_find(&setting, fields, s + at, length, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (setting.field >= 0) {
+            const uint64_t bit = (uint64_t)1 << setting.field % 64;
+            if (seen[setting.field / 64] & bit) {
+                return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice",
+                                 (int32_t)(length < 60 ? length : 60), s + at);
+            }
+            seen[setting.field / 64] |= bit;
+        }
+        st = dpari_setting_read(&setting, fields, object, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        at += length + 1;
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_setting_choice(const dpari_setting *setting,
+                                                           const char *(*name)(int32_t),
+                                                           int32_t first, int32_t end,
+                                                           int32_t *value, dpar_why *why)
+{
+    int32_t i;
+    for (i = first; i < end; i++) {
+        if (dpari_spells(setting->value, setting->value_length, name(i))) {
+            *value = i;
+            return DPAR_OK;
+        }
+    }
+    return dpari_one_of(setting->text, setting->length, name, first, end, why);
+}
 
 /* ==== cost/json.c ==== */
 
@@ -2469,38 +2997,72 @@ static const struct {
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
-static const char dpari_cal_name[DPAR_CAL_COUNT][12] = {
-    "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
-    "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
+/* What fields of a machine take in addition to DPARI_FIELD_*. */
+enum {
+    DPARI_MACHINE_NODES = DPARI_FIELD_OWN,
+    DPARI_MACHINE_GPUS,
+    DPARI_MACHINE_GPU,
+    DPARI_MACHINE_NICS,
+    DPARI_MACHINE_CURVE, /* the field is a dpar_curve */
+    DPARI_MACHINE_SETTINGS,
+    DPARI_MACHINE_NAME
+};
+
+#define DPARI_MACHINE_FIELD(name, kind, field)                                                     \
+    {                                                                                              \
+        name, kind, DPARI_PLACE(dpar_cluster, field)                                               \
+    }
+/* The fields of the text form. The calibration constants are last, in the order of DPAR_CAL_*. */
+enum { DPARI_KEY_STREAM = 14, DPARI_KEY_CAL = 30 };
+static const dpari_field dpari_machine_field[DPARI_KEY_CAL + DPAR_CAL_COUNT] = {
+    {"nodes", DPARI_MACHINE_NODES, 0},
+    {"gpus", DPARI_MACHINE_GPUS, 0},
+    {"gpu", DPARI_MACHINE_GPU, 0},
+    {"nic", DPARI_MACHINE_NICS, 0},
+    DPARI_MACHINE_FIELD("nvlink", DPARI_FIELD_GIGA, link_Bps),
+    DPARI_MACHINE_FIELD("switched", DPARI_FIELD_YES_NO, link_switched),
+    DPARI_MACHINE_FIELD("nvls", DPARI_FIELD_YES_NO, link_reduces),
+    DPARI_MACHINE_FIELD("sharp", DPARI_FIELD_YES_NO, net_reduces),
+    DPARI_MACHINE_FIELD("taper", DPARI_FIELD_REAL, taper),
+    DPARI_MACHINE_FIELD("memory", DPARI_FIELD_GIGA, gpu.memory_bytes),
+    DPARI_MACHINE_FIELD("tflops", DPARI_FIELD_TERA, gpu.flops[DPAR_BF16]),
+    DPARI_MACHINE_FIELD("pcie", DPARI_FIELD_GIGA, gpu.pcie_Bps),
+    DPARI_MACHINE_FIELD("host", DPARI_FIELD_GIGA, host_bytes),
+    DPARI_MACHINE_FIELD("nvme", DPARI_FIELD_GIGA, nvme_Bps),
+    DPARI_MACHINE_FIELD("stream", DPARI_FIELD_GIGA, gpu.memory_Bps),
+    DPARI_MACHINE_FIELD("tflops32", DPARI_FIELD_TERA, gpu.flops[DPAR_F32]),
+    DPARI_MACHINE_FIELD("tflops64", DPARI_FIELD_TERA, gpu.flops[DPAR_F64]),
+    DPARI_MACHINE_FIELD("halo_copy", DPARI_FIELD_GIGA, halo.copy_Bps),
+    DPARI_MACHINE_FIELD("halo_run", DPARI_FIELD_NANO, halo.run_s),
+    DPARI_MACHINE_FIELD("halo_peer", DPARI_FIELD_MICRO, halo.peer_s),
+    DPARI_MACHINE_FIELD("halo_msg", DPARI_FIELD_MICRO, halo.message_s),
+    DPARI_MACHINE_FIELD("halo_nic", DPARI_FIELD_GIGA, halo.nic_Bps),
+    DPARI_MACHINE_FIELD("halo_cache", DPARI_FIELD_MEGA, halo.cache_bytes),
+    DPARI_MACHINE_FIELD("halo_far", DPARI_FIELD_NANO, halo.far_s),
+    DPARI_MACHINE_FIELD("link_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK]),
+    DPARI_MACHINE_FIELD("link_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK_SEND]),
+    DPARI_MACHINE_FIELD("net_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET]),
+    DPARI_MACHINE_FIELD("net_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET_SEND]),
+    {"settings", DPARI_MACHINE_SETTINGS, 0},
+    {"machine", DPARI_MACHINE_NAME, 0},
+    DPARI_MACHINE_FIELD("gemm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_GEMM]),
+    DPARI_MACHINE_FIELD("attention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_ATTENTION]),
+    DPARI_MACHINE_FIELD("hbm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_HBM]),
+    DPARI_MACHINE_FIELD("launch_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LAUNCH_S]),
+    DPARI_MACHINE_FIELD("link_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_LINK_SHARE]),
+    DPARI_MACHINE_FIELD("link_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LINK_S]),
+    DPARI_MACHINE_FIELD("net_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_NET_SHARE]),
+    DPARI_MACHINE_FIELD("net_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_NET_S]),
+    DPARI_MACHINE_FIELD("base_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_BASE_S]),
+    DPARI_MACHINE_FIELD("contention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_CONTENTION]),
+    DPARI_MACHINE_FIELD("skew", DPARI_FIELD_REAL, cal.value[DPAR_CAL_SKEW]),
+    DPARI_MACHINE_FIELD("step_ms", DPARI_FIELD_MILLI, cal.value[DPAR_CAL_STEP_S]),
+    DPARI_MACHINE_FIELD("hop_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_HOP_S])};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
-    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_cal_name[which] : NULL;
-}
-
-static int32_t dpari_calibration_find(const char *name, size_t length)
-{
-    int32_t i;
-    for (i = 0; i < DPAR_CAL_COUNT; i++) {
-        if (dpari_spells(name, length, dpari_cal_name[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-/* Returns the unit in which the text form gives a constant: 1e-3 for ms, 1e-6 for us. */
-static double dpari_cal_unit(int32_t which)
-{
-    switch (which) {
-    case DPAR_CAL_STEP_S: return 1e-3;
-    case DPAR_CAL_LAUNCH_S:
-    case DPAR_CAL_LINK_S:
-    case DPAR_CAL_NET_S:
-    case DPAR_CAL_BASE_S:
-    case DPAR_CAL_HOP_S: return 1e-6;
-    default: return 1.0;
-    }
+    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_machine_field[DPARI_KEY_CAL + which].name
+                                                : NULL;
 }
 
 /* The constants of each generation that were set by measurements, as bits 1 << DPAR_CAL_*. Their
@@ -2577,24 +3139,6 @@ static const char *dpari_nth(const char *list, int32_t index, int32_t each)
         list += dpari_length(list) + 1;
     }
     return index < 0 ? NULL : list;
-}
-
-DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
-{
-    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
-    for (k = 0; k < m; k++) {
-        int32_t i = 0;
-        while (k + i < m && i < (int32_t)n && name[k + i] == dpari_lower(s[i])) {
-            i++;
-        }
-        if (n > 2 && i == (int32_t)n) { /* a part of the name: 4090 */
-            best = (int32_t)dpari_least(best, m - i);
-        } else if (k == 0 && i == m) { /* the name and more: p5.48xlarge */
-            best = (int32_t)dpari_least(best, 5 * ((int32_t)n - m));
-        }
-        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
-    }
-    return best;
 }
 
 /* Returns the index of a preset by its name in upper or lower case. If there is none, returns -1
@@ -2761,168 +3305,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const c
     return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
-/* ---- the text form --------------------------------------------------------------------------- */
-
-/* Reads a whole number of 1 to `limit`. Returns 0 if the slice is not such a number. */
-static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
-{
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > 100000000) {
-            return 0;
-        }
-        v = v * 10 + (s[i] - '0');
-    }
-    return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
-}
-
-/* Reads a finite number of at least 0. Returns 0 if the slice is not such a number. */
-static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
-{
-    return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
-}
-
-/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
-static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
-                                                const char *form)
-{
-    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
-}
-
-/* The keys of the text form, in the order of dpari_key_name. The names of the calibration constants
- * are keys too. */
-enum {
-    DPARI_KEY_NODES,
-    DPARI_KEY_GPUS,
-    DPARI_KEY_GPU,
-    DPARI_KEY_NVLINK,
-    DPARI_KEY_SWITCHED,
-    DPARI_KEY_NVLS,
-    DPARI_KEY_NIC,
-    DPARI_KEY_SHARP,
-    DPARI_KEY_TAPER,
-    DPARI_KEY_MEMORY,
-    DPARI_KEY_HBM,
-    DPARI_KEY_TFLOPS,
-    DPARI_KEY_PCIE,
-    DPARI_KEY_HOST,
-    DPARI_KEY_NVME,
-    DPARI_KEY_STREAM,
-    DPARI_KEY_TFLOPS32,
-    DPARI_KEY_TFLOPS64,
-    DPARI_KEY_HALO_COPY,
-    DPARI_KEY_HALO_RUN,
-    DPARI_KEY_HALO_PEER,
-    DPARI_KEY_HALO_MESSAGE,
-    DPARI_KEY_HALO_NIC,
-    DPARI_KEY_HALO_CACHE,
-    DPARI_KEY_HALO_FAR,
-    DPARI_KEY_SETTINGS,
-    DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
-    DPARI_KEY_MACHINE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
-    DPARI_KEYS
-};
-
-static const char dpari_key_name[DPARI_KEYS][12] = {
-    "nodes",      "gpus",     "gpu",        "nvlink",   "switched",  "nvls",        "nic",
-    "sharp",      "taper",    "memory",     "hbm",      "tflops",    "pcie",        "host",
-    "nvme",       "stream",   "tflops32",   "tflops64", "halo_copy", "halo_run",    "halo_peer",
-    "halo_msg",   "halo_nic", "halo_cache", "halo_far", "settings",  "link_reduce", "link_send",
-    "net_reduce", "net_send", "machine"};
-
-/* Reads "8x50": eight NICs of 50 GB/s. */
-static DPARI_COLD int dpari_cluster_nics(dpar_cluster *cluster, const char *s, size_t n)
-{
-    size_t k = 0;
-    double gb;
-    while (k < n && s[k] != 'x') {
-        k++;
-    }
-    if (k == n || dpari_cluster_count(s, k, 1024) == 0 ||
-        !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
-        return 0;
-    }
-    cluster->nics = dpari_cluster_count(s, k, 1024);
-    cluster->nic_Bps = gb * 1e9;
-    return 1;
-}
-
-/* Reads a point "2x65536x1.7" of a curve: two ranks, 65536 bytes, 1.7 us. Returns 0 if it is not of
- * this form, if the curve is full, or if the bytes do not exceed those of the point before. */
-static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
-{
-    double number[3] = {0.0, 0.0, 0.0}; /* ranks, bytes, microseconds */
-    size_t k = 0, at = 0;
-    int32_t i;
-    for (i = 0; i < 3; i++) {
-        k = at;
-        while (k < n && s[k] != 'x') {
-            k++;
-        }
-        if (at >= n || !dpari_cluster_real(s + at, k - at, &number[i]) || number[i] <= 0.0 ||
-            number[i] > 1e15) {
-            return 0;
-        }
-        at = k + 1;
-    }
-    if (k < n || number[0] < 2.0 || number[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
-        (v->count > 0 && number[1] <= v->bytes[v->count - 1])) {
-        return 0;
-    }
-    v->ranks = (int32_t)number[0];
-    v->bytes[v->count] = number[1];
-    v->seconds[v->count] = number[2] * 1e-6;
-    v->count++;
-    return 1;
-}
-
-/* For each key from nvlink on: the field of dpar_cluster that it sets, counted in doubles from the
- * beginning of the struct, or -1 if it sets no double; and the index of its unit in
- * dpari_key_unit. */
-#define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
-static const struct {
-    int16_t place, unit;
-} dpari_key_place[] = {{DPARI_PLACE(link_Bps), 1},
-                       {-1, 0},
-                       {-1, 0},
-                       {-1, 0},
-                       {-1, 0},
-                       {DPARI_PLACE(taper), 0},
-                       {DPARI_PLACE(gpu.memory_bytes), 1},
-                       {DPARI_PLACE(gpu.memory_Bps), 1},
-                       {DPARI_PLACE(gpu.flops) + DPAR_BF16, 2},
-                       {DPARI_PLACE(gpu.pcie_Bps), 1},
-                       {DPARI_PLACE(host_bytes), 1},
-                       {DPARI_PLACE(nvme_Bps), 1},
-                       {DPARI_PLACE(gpu.memory_Bps), 1},
-                       {DPARI_PLACE(gpu.flops) + DPAR_F32, 2},
-                       {DPARI_PLACE(gpu.flops) + DPAR_F64, 2},
-                       {DPARI_PLACE(halo.copy_Bps), 1},
-                       {DPARI_PLACE(halo.run_s), 4},
-                       {DPARI_PLACE(halo.peer_s), 3},
-                       {DPARI_PLACE(halo.message_s), 3},
-                       {DPARI_PLACE(halo.nic_Bps), 1},
-                       {DPARI_PLACE(halo.cache_bytes), 5},
-                       {DPARI_PLACE(halo.far_s), 4}};
-#undef DPARI_PLACE
-static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
-
-/* Sets the number of a key. Returns 0 for "machine", which is not a number. */
-static DPARI_COLD int dpari_cluster_number(dpar_cluster *cluster, int32_t key, double v)
-{
-    switch (key) {
-    case DPARI_KEY_SWITCHED: cluster->link_switched = v > 0.0; break;
-    case DPARI_KEY_NVLS: cluster->link_reduces = v > 0.0; break;
-    case DPARI_KEY_SHARP: cluster->net_reduces = v > 0.0; break;
-    case DPARI_KEY_SETTINGS: break;
-    case DPARI_KEY_MACHINE: return 0;
-    default:
-        ((double *)(void *)cluster)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
-            v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
-    }
-    return 1;
-}
+/* ---- settings -------------------------------------------------------------------------------- */
 
 /* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
  * machine with a name keeps its links. */
@@ -2947,48 +3330,86 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, cons
 
 /* Sets nodes= or gpus=. A machine that gets a second node also gets NICs if it had none. If the
  * number of GPUs per node changes, the number of NICs changes in proportion. */
-static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t key, const char *s,
-                                                  size_t n, size_t value, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t kind,
+                                                  const dpari_setting *setting, dpar_why *why)
 {
-    int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
-    if (count == 0) {
-        return dpari_cluster_bad(s, n, why, "'%.*s': a whole number of 1 to 10000000 was expected");
+    int64_t count = 0;
+    if (!dpari_whole(setting->value, setting->value_length, 1, 10000000, &count)) {
+        return dpari_setting_bad(setting, why, "a whole number of 1 to 10000000");
     }
-    if (key == DPARI_KEY_NODES) {
-        cluster->nodes = count;
+    if (kind == DPARI_MACHINE_NODES) {
+        cluster->nodes = (int32_t)count;
         if (count > 1 && cluster->nics == 0) {
             dpari_cluster_usual_nics(cluster);
         }
         return DPAR_OK;
     }
     if (cluster->nics > 0) {
-        cluster->nics =
-            (int32_t)dpari_most(1, (int64_t)cluster->nics * count / cluster->gpus_per_node);
+        cluster->nics = (int32_t)dpari_most(1, cluster->nics * count / cluster->gpus_per_node);
     }
-    cluster->gpus_per_node = count;
+    cluster->gpus_per_node = (int32_t)count;
     return DPAR_OK;
 }
 
-/* Reports "no setting of a machine is called 'nvlnk'; the nearest is 'nvlink' ...". */
-static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+/* Reads "8x50": eight NICs of 50 GB/s. */
+static DPARI_COLD dpar_status dpari_cluster_nics(dpar_cluster *cluster,
+                                                 const dpari_setting *setting, dpar_why *why)
 {
-    const char *best = dpari_key_name[0];
-    char text[100];
-    dpar_text t;
-    int32_t i;
-    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CAL_COUNT; i++) {
-        const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
-        if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
-            best = name;
-        }
+    const size_t n = setting->value_length, x = dpari_until(setting->value, n, 'x');
+    int64_t count = 0;
+    double gb = 0.0;
+    if (x == n || !dpari_whole(setting->value, x, 1, 1024, &count) ||
+        !dpari_reals(setting->value + x + 1, n - x - 1, &gb, 1)) {
+        return dpari_setting_bad(setting, why, "COUNTxGB/s, such as nic=8x50,");
     }
-    dpar_text_init(&t, text, sizeof(text));
-    dpari_text_slice(&t, s, n < 40 ? n : 40);
-    dpari_text_print(&t, "'; the nearest is '%s", best);
-    return dpari_say(DPAR_E_PARSE, why,
-                     "no setting of a machine is called '%s'. Common ones: nodes gpus gpu nvlink "
-                     "nic taper memory hbm tflops pcie host nvme; dpar_cluster_read lists all",
-                     text);
+    cluster->nics = (int32_t)count;
+    cluster->nic_Bps = gb * 1e9;
+    return DPAR_OK;
+}
+
+/* Reads a point "2x65536x1.7" of a curve: two ranks, 65536 bytes, 1.7 us. */
+static DPARI_COLD dpar_status dpari_cluster_point(dpar_curve *curve, const dpari_setting *setting,
+                                                  dpar_why *why)
+{
+    double number[3] = {0.0, 0.0, 0.0}; /* ranks, bytes, microseconds */
+    if (!dpari_reals(setting->value, setting->value_length, number, 3) || number[0] < 2.0 ||
+        number[0] > 1e8 || curve->count == DPAR_CURVE_POINTS ||
+        (curve->count > 0 && number[1] <= curve->bytes[curve->count - 1])) {
+        return dpari_setting_bad(setting, why,
+                                 "RANKSxBYTESxMICROSECONDS with 2 or more ranks, ascending bytes "
+                                 "and at most 16 points");
+    }
+    curve->ranks = (int32_t)number[0];
+    curve->bytes[curve->count] = number[1];
+    curve->seconds[curve->count] = number[2] * 1e-6;
+    curve->count++;
+    return DPAR_OK;
+}
+
+/* Reads a setting that is not a plain number. */
+static DPARI_COLD dpar_status dpari_cluster_own(void *object, const dpari_setting *setting,
+                                                dpar_why *why)
+{
+    dpar_cluster *cluster = (dpar_cluster *)object;
+    const dpari_field *field = &dpari_machine_field[setting->field];
+    int64_t count = 0;
+    switch (field->kind) {
+    case DPARI_MACHINE_NODES:
+    case DPARI_MACHINE_GPUS: return dpari_cluster_shape(cluster, field->kind, setting, why);
+    case DPARI_MACHINE_GPU:
+        return dpari_cluster_swap_gpu(cluster, setting->value, setting->value_length, why);
+    case DPARI_MACHINE_NICS: return dpari_cluster_nics(cluster, setting, why);
+    case DPARI_MACHINE_CURVE:
+        return dpari_cluster_point((dpar_curve *)(void *)((char *)cluster + field->place), setting,
+                                   why);
+    case DPARI_MACHINE_SETTINGS:
+        return dpari_whole(setting->value, setting->value_length, 1, 10000, &count)
+                   ? DPAR_OK
+                   : dpari_setting_bad(setting, why, "a whole number of 1 to 10000");
+    default:
+        return dpari_say(DPAR_E_PARSE, why, "'%.*s' must come before all settings",
+                         (int32_t)setting->length, setting->text);
+    }
 }
 
 /* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
@@ -2996,60 +3417,40 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
 static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const char *s, size_t n,
                                                     int32_t pass, dpar_why *why)
 {
-    size_t k = 0;
-    int32_t key = 0, cal, shape;
-    double v = 0.0;
-    while (k < n && s[k] != '=') {
-        k++;
+    dpari_fields fields;
+    dpari_setting setting;
+    double number = 0.0;
+    int32_t kind;
+    int shape;
+    dpar_status st;
+    fields.list = dpari_machine_field;
+    fields.count = (int32_t)(sizeof(dpari_machine_field) / sizeof(dpari_machine_field[0]));
+    fields.of = "a machine";
+    fields.more =
+        ". Common ones: nodes gpus gpu nvlink nic taper memory hbm tflops pcie host nvme; "
+        "dpar_cluster_read lists all";
+    fields.own = dpari_cluster_own;
+    st = dpari_setting_find(&setting, &fields, s, n, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
-        key++;
+    if (setting.field < 0) {
+        return dpari_setting_bad(&setting, why, "key=value");
     }
-    cal = dpari_calibration_find(s, k);
-    if (key == DPARI_KEYS && cal < 0) {
-        return dpari_cluster_no_key(s, k, why);
-    }
-    if (k + 1 >= n) {
-        return dpari_cluster_bad(s, n, why, "'%.*s' has no value: key=value was expected");
-    }
-    shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
+    kind = dpari_machine_field[setting.field].kind;
+    shape = kind == DPARI_MACHINE_NODES || kind == DPARI_MACHINE_GPUS || kind == DPARI_MACHINE_GPU;
     if (shape != (pass == 0)) {
         return DPAR_OK;
     }
-    if (key == DPARI_KEY_GPU) {
-        return dpari_cluster_swap_gpu(cluster, s + k + 1, n - k - 1, why);
+    if (setting.field == DPARI_KEY_CAL + DPAR_CAL_HBM &&
+        dpari_reals(setting.value, setting.value_length, &number, 1) && number > 2.0) {
+        setting.field = DPARI_KEY_STREAM; /* hbm=0.8 is a share, hbm=3350 is GB/s */
     }
-    if (shape) {
-        return dpari_cluster_shape(cluster, key, s, n, k + 1, why);
+    st = dpari_setting_read(&setting, &fields, cluster, why);
+    if (setting.field >= DPARI_KEY_CAL) { /* the default's error says nothing about this value */
+        cluster->cal.error[setting.field - DPARI_KEY_CAL] = 0.0;
     }
-    if (key == DPARI_KEY_NIC) {
-        if (!dpari_cluster_nics(cluster, s + k + 1, n - k - 1)) {
-            return dpari_cluster_bad(s, n, why, "'%.*s': COUNTxGB/s was expected, as in nic=8x50");
-        }
-        return DPAR_OK;
-    }
-    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_MACHINE) {
-        if (!dpari_cluster_point(&cluster->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
-            return dpari_cluster_bad(
-                s, n, why,
-                "'%.*s': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
-                "ascending bytes and at most 16 points");
-        }
-        return DPAR_OK;
-    }
-    if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
-        return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
-    }
-    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 is GB/s */
-        cluster->cal.value[cal] = v * dpari_cal_unit(cal);
-        cluster->cal.error[cal] =
-            0.0; /* unknown: the default's error says nothing about this value */
-        return DPAR_OK;
-    }
-    if (!dpari_cluster_number(cluster, key, v)) {
-        return dpari_cluster_bad(s, n, why, "'%.*s' must come before all settings");
-    }
-    return DPAR_OK;
+    return st;
 }
 
 /* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
@@ -3085,12 +3486,11 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0; /* x is the end of the number with which the word begins */
-    int32_t nodes, per_node;
+    const size_t colon = dpari_until(s, n, ':');
+    size_t x = 0; /* the end of the number with which the word begins */
+    int64_t nodes = 1, per_node = 0;
     dpar_status st;
-    while (colon < n && s[colon] != ':') {
-        colon++;
-    }
+    int fine;
     while (x < n && s[x] >= '0' && s[x] <= '9') {
         x++;
     }
@@ -3099,33 +3499,30 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const c
     }
     if (colon < n) {
         if (x < colon) {
-            nodes = dpari_cluster_count(s, x, 10000000);
-            per_node = dpari_cluster_count(s + x + 1, colon - x - 1, 65536);
+            fine = (s[x] == 'x' || s[x] == 'X') && dpari_whole(s, x, 1, 10000000, &nodes) &&
+                   dpari_whole(s + x + 1, colon - x - 1, 1, 65536, &per_node);
         } else {
-            nodes = 1;
-            per_node = dpari_cluster_count(s, colon, 65536);
+            fine = dpari_whole(s, colon, 1, 65536, &per_node);
         }
-        if ((x < colon && s[x] != 'x' && s[x] != 'X') || nodes == 0 || per_node == 0) {
-            return dpari_cluster_bad(
-                s, n, why,
-                "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
-                "to 65536 GPUs, as in 8x8:h100-80");
+        if (!fine) {
+            return dpari_text_bad(s, n, why,
+                                  "NODESxGPUS:GPU with 1 to 10000000 nodes of 1 to 65536 GPUs, "
+                                  "such as 8x8:h100-80,");
         }
         st = dpari_gpu_slice(&cluster->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(cluster, nodes, per_node);
+            dpari_cluster_of_gpus(cluster, (int32_t)nodes, (int32_t)per_node);
             dpari_copy_text(cluster->name, sizeof(cluster->name), s, n);
         }
         return st;
     }
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
-        nodes = dpari_cluster_count(s, x, 10000000);
-        if (nodes == 0) {
-            return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
+        if (!dpari_whole(s, x, 1, 10000000, &nodes)) {
+            return dpari_text_bad(s, n, why, "a number of 1 to 10000000 machines");
         }
         st = dpari_cluster_slice(cluster, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            cluster->nodes = nodes;
+            cluster->nodes = (int32_t)nodes;
         }
         return st;
     }
@@ -3204,16 +3601,6 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *cluster, c
                      "gpu=NAME, nodes=N and gpus=N");
 }
 
-/* Returns 1 if an item has a '=', otherwise 0. */
-static int dpari_cluster_is_setting(const char *item, size_t n)
-{
-    size_t i = 0;
-    while (i < n && item[i] != '=') {
-        i++;
-    }
-    return i < n;
-}
-
 /* Puts "line 7: " before a message if the text has several lines. */
 static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes, size_t at,
                                                  dpar_status st, dpar_why *why)
@@ -3239,7 +3626,8 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
 {
     *left -= n > 0 && *left > 0;
     if (n > 9 && dpari_spells_any_case(item, 9, "settings=")) {
-        *left = dpari_cluster_count(item + 9, n - 9, 10000);
+        int64_t count = 0;
+        *left = dpari_whole(item + 9, n - 9, 1, 10000, &count) ? (int32_t)count : 0;
     }
     if (n == 0 && *left > 0) {
         return dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
@@ -3272,7 +3660,7 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *cluster, const ch
         (void)dpari_cluster_promise(item, n, &left, why);
         if (items == 0) {
             size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
-            setting = named == 0 && dpari_cluster_is_setting(item, n);
+            setting = named == 0 && dpari_until(item, n, '=') < n;
             if (pass == 0) {
                 st = setting ? dpari_cluster_of_settings(cluster, text, bytes, why)
                              : dpari_cluster_first(cluster, item + named, n - named, why);
@@ -3375,14 +3763,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cl
     }
     st = dpari_cluster_check_numbers(cluster, why);
     for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
+        const dpari_field *key = &dpari_machine_field[DPARI_KEY_CAL + i];
         double v = cluster->cal.value[i];
-        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
+        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && key->kind == DPARI_FIELD_REAL;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
                              share ? "calibration '%s' must be a share above 0 and at most 2 (a "
                                      "larger hbm is GB/s)"
                                    : "calibration '%s' must be 0 to 10 (times in seconds)",
-                             dpari_cal_name[i]);
+                             key->name);
         }
     }
     return st;
@@ -5456,320 +5845,42 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *work, const dp
     return dpari_workload_check(work, why);
 }
 
-/* ==== cost/models.c ==== */
+/* ==== cost/model_fields.c ==== */
 
-/* The presets and the readers of models. Programs call dpar_model_read with a text or with a
- * config.json of transformers, of Meta or of others.
- *
- * A preset is a row of a table whose text has the form that users write, so it is read like any
- * other text. A config.json is read in two steps. First dpari_config_member collects the members of
- * all objects. Then dpari_config_finish starts from the values that the model_type implies,
- * overwrites them with the members, and derives what is still missing. What had to be assumed or
- * left out is written to dpar_model.note. */
+/* Reads the fields of a model from text. Programs reach it by dpar_model_read; the tables of
+ * presets and of the types of config.json have the same form. */
 
-/* ---- presets: the same text form that users write -------------------------------------------- */
-
-/* The presets. A row is a name and a text, each with its NUL; an empty name ends the rows. A text
- * may build on another preset. The rows are in several strings, because C99 guarantees only 4095
- * characters for one.
- *
- * Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron's TP scaling table,
- * llm-foundry's yamls, the models' public config.json, and the cases of the teaching texts. MPT has
- * biases and learned positions, because only with these the number of parameters equals that of
- * llm-foundry's benchmark table. Images are height x width. The teaching texts name U-Nets without
- * their widths, so the presets assume 1440 x 720 cells with 8 surface fields and 8 fields on 12
- * levels (104 channels). With 3 levels from 160 channels on this gives the 50M parameters of case
- * 3, with 5 levels from 128 channels on a weather model of 116M. transformer-1b is case 4's "1B,
- * 128K tokens" with the widths of Llama-3.2-1B. */
-static const char dpari_gpts[] =
-    "gpt-1.7b\0gpt:24/2304/24/0/0/51200/2048,tied=1\0"
-    "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
-    "gpt-7.5b\0gpt-1.7b,36/4096/32\0"
-    "gpt-18.4b\0gpt-1.7b,40/6144/48\0"
-    "gpt-39.1b\0gpt-1.7b,48/8192/64\0"
-    "gpt-76.1b\0gpt-1.7b,60/10240/80\0"
-    "gpt-145.6b\0gpt-1.7b,80/12288/96\0"
-    "gpt-310.1b\0gpt-1.7b,96/16384/128\0"
-    "gpt-529.6b\0gpt-1.7b,105/20480/128\0"
-    "gpt-1008b\0gpt-1.7b,128/25600/160\0"
-    "gpt-162.2b\0gpt-1.7b,32/20480/128\0"
-    "gpt-5.9b\0gpt-1.7b,32/3840/32\0"
-    "gpt3-175b\0gpt-1.7b,96/12288/96\0"
-    "gpt-174.6b\0gpt3-175b\0"
-    "megatron-22b\0gpt-1.7b,48/6144/64\0"
-    "megatron-530b\0gpt-1.7b,105/20480/128\0"
-    "mt-nlg-530b\0gpt-529.6b\0"
-    "megatron-1t\0gpt-1.7b,128/25600/160\0"
-    "megatron-1b\0gpt-1.7b,24/1920/15/0/0/0/1024\0"
-    "megatron-2b\0gpt-1.7b,30/2304/18/0/0/0/1024\0"
-    "megatron-4b\0gpt-1.7b,36/3072/24/0/0/0/1024\0"
-    "megatron-8b\0gpt-1.7b,42/4096/32/0/0/0/1024\0"
-    "gpt2-125m\0gpt:12/768/12/0/0/50257/1024,tied=1,stack=torch\0"
-    "gpt2-1.5b\0gpt2-125m,48/1600/25\0"
-    "gpt2\0gpt2-125m\0"
-    "gpt2-xl\0gpt2-1.5b\0"
-    "gpt-1.3b\0gpt-1.7b,24/2048/16/0/0/50304,stack=torch\0"
-    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=llm-foundry,attention=flash1,loss=fused\0"
-    "mpt-350m\0mpt-125m,24/1024/16\0"
-    "mpt-760m\0mpt-125m,24/1536/12\0"
-    "mpt-1b\0mpt-125m,24/2048/16\0"
-    "mpt-3b\0mpt-125m,32/2560/20\0"
-    "mpt-7b\0mpt-125m,32/4096/32\0"
-    "mpt-13b\0mpt-125m,40/5120/40\0"
-    "mpt-30b\0mpt-125m,48/7168/56\0"
-    "mpt-70b\0mpt-125m,80/8192/64\0";
-static const char dpari_others[] =
-    "llama-7b\0llama:32/4096/32/0/11008/32000/2048\0"
-    "llama-13b\0llama-7b,40/5120/40/0/13824\0"
-    "llama-30b\0llama-7b,60/6656/52/0/17920\0"
-    "llama-65b\0llama-7b,80/8192/64/0/22016\0"
-    "llama-2-7b\0llama:32/4096/32/0/11008/32000/4096\0"
-    "llama-2-13b\0llama-2-7b,40/5120/40/0/13824\0"
-    "llama-2-70b\0llama:80/8192/64/8/28672/32000/4096\0"
-    "llama-3-8b\0llama:32/4096/32/8/14336/128256/8192\0"
-    "llama-3.1-8b\0llama-3-8b\0"
-    "llama-3.2-1b\0llama:16/2048/32/8/8192/128256/8192,tied=1\0"
-    "smollm2-360m\0llama:32/960/15/5/2560/49152/2048,tied=1\0"
-    "llama-3-70b\0llama-3-8b,80/8192/64/0/28672\0"
-    "llama-3.1-405b\0llama-3-8b,126/16384/128/0/53248\0"
-    "mistral-7b\0llama-3-8b,32/4096/32/0/0/32000\0"
-    "mixtral-8x7b\0llama:32/4096/32/8/14336/32000/4096,experts=8,topk=2\0"
-    "mixtral-8x22b\0mixtral-8x7b,56/6144/48/0/16384/32768\0"
-    "qwen2.5-72b\0llama:80/8192/64/8/29568/152064/4096\0"
-    "qwen3-4b\0llama:36/2560/32/8/9728/151936/4096,head_width=128,tied=1\0"
-    "qwen3-32b\0llama:64/5120/64/8/25600/151936/4096,head_width=128\0"
-    "qwen3-235b-a22b\0llama:94/4096/64/4/0/151936/4096,head_width=128,experts=128,topk=8,"
-    "expert_ffn=1536\0"
-    "gemma-1.1-2b\0llama:18/2048/8/1/16384/256000/8192,head_width=256,tied=1\0"
-    "gemma-2-9b\0llama:42/3584/16/8/14336/256000/8192,head_width=256,tied=1\0"
-    "gemma-2-27b\0llama:46/4608/32/16/36864/256000/8192,head_width=128,tied=1\0"
-    "phi-3-mini\0llama:32/3072/32/0/8192/32064/4096\0"
-    "deepseek-v2\0llama:60/5120/128/0/12288/102400/4096,q_lora=1536,kv_lora=512,"
-    "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
-    "shared_ffn=3072,dense_layers=1,expert_groups=8,topk_groups=3\0"
-    "deepseek-v3\0llama:61/7168/128/0/18432/129280/4096,q_lora=1536,kv_lora=512,"
-    "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
-    "shared_ffn=2048,dense_layers=3,expert_groups=8,topk_groups=4\0"
-    "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
-    "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
-    "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
-    "dit-xl\0dit:28/1152/16,image=32x32,patch=2,channels=4,out_channels=8\0"
-    "diffusion-5b\0dit:200/1152/16,image=256x256,patch=4,channels=16,out_channels=16\0"
-    "t5-large\0t5:24/1024/16/0/4096/32128/512,tied=1\0"
-    "t5-11b\0t5:24/1024/128/0/65536/32128/512,head_width=128,tied=1\0"
-    "transformer-1b\0llama:16/2048/32/8/8192/32000/131072\0"
-    "transformer-1b-128k\0transformer-1b\0"
-    "resnet-50\0resnet:0/64,image=224x224,channels=3,stack=torch\0"
-    "unet-50m\0unet:0/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
-    "stack=torch,element=4\0"
-    "unet-0.25deg\0unet:0/128,levels=5,image=720x1440,channels=104,out_channels=104,"
-    "stack=torch\0"
-    "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
-    "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
-    "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
-
-static const char dpari_newer[] =
-    "qwen3-30b-a3b\0qwen3-235b-a22b,48/2048/32,expert_ffn=768\0"
-    "qwen3-0.6b\0qwen3-4b,28/1024/16/0/3072\0"
-    "qwen3-1.7b\0qwen3-4b,28/2048/16/0/6144\0"
-    "qwen3-8b\0qwen3-32b,36/4096/32/0/12288\0"
-    "qwen3-14b\0qwen3-32b,40/0/40/0/17408\0"
-    "qwen3-next-80b-a3b\0llama:48/2048/16/2/0/151936/4096,head_width=256,experts=512,"
-    "topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,pattern=SSSF,scan=3,scan_heads=32,"
-    "scan_groups=16,scan_width=128,scan_state=128\0"
-    "qwen2.5-7b\0qwen2.5-72b,28/3584/28/4/18944\0"
-    "qwen2.5-32b\0qwen2.5-72b,64/5120/40/0/27648\0"
-    "llama-3.1-70b\0llama-3-70b\0"
-    "llama-3.3-70b\0llama-3-70b\0"
-    "llama-3.2-3b\0llama-3.2-1b,28/3072/24\0"
-    "llama-4-scout\0llama:48/5120/40/8/16384/202048/8192,experts=16,topk=1,expert_ffn=8192,"
-    "shared_ffn=8192,window=8192,pattern=WWWF\0"
-    "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
-    "mistral-nemo-12b\0mistral-7b,40/5120/0/0/0/131072,head_width=128\0"
-    "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
-    "gpt-oss-120b\0llama:36/2880/64/8/0/201088/4096,head_width=64,experts=128,topk=4,"
-    "expert_ffn=2880,window=128,pattern=WF\0"
-    "gpt-oss-20b\0gpt-oss-120b,24,experts=32\0"
-    "gemma-3-4b\0llama:34/2560/8/4/10240/262208/8192,head_width=256,tied=1,window=1024,"
-    "pattern=WWWWWF\0"
-    "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
-    "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
-    "deepseek-r1\0deepseek-v3\0"
-    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1,"
-    "expert_groups=1,topk_groups=1\0"
-    "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
-    "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
-    "glm-4.5-air\0glm-4.5,46/4096/0/0/10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
-    "dense_layers=1\0"
-    "olmoe-1b-7b\0llama:16/2048/16/0/0/50304/4096,experts=64,topk=8,expert_ffn=1024\0"
-    "phi-4\0phi-3-mini,40/5120/40/10/17920/100352\0"
-    "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
-    "bert-large\0bert-base,24/1024/16\0";
-
-/* Returns the text that follows a text and its NUL. */
-DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
-{
-    return text + dpari_length(text) + 1;
-}
-
-/* Returns the preset after `row`, or the first one if `row` is NULL. Returns NULL after the last.
- */
-static const char *dpari_preset_next(const char *row)
-{
-    row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
-    if (*row != 0) {
-        return row;
-    }
-    if (row == dpari_gpts + sizeof(dpari_gpts) - 1) {
-        return dpari_others;
-    }
-    return row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer : NULL;
-}
-
-DPAR_API const char *dpar_model_name(int32_t index)
-{
-    const char *row = index < 0 ? NULL : dpari_preset_next(NULL);
-    for (; row != NULL && index > 0; index--) {
-        row = dpari_preset_next(row);
-    }
-    return row;
-}
-
-/* ---- fields ---------------------------------------------------------------------------------- */
-
-/* The keys of the text form: first the integer fields of dpar_model, which a config.json may set
- * too, then the other fields. */
+/* What fields of a model take in addition to DPARI_FIELD_*. */
 enum {
-    DPARI_M_LAYERS,
-    DPARI_M_HIDDEN,
-    DPARI_M_HEADS,
-    DPARI_M_KV_HEADS,
-    DPARI_M_HEAD_WIDTH,
-    DPARI_M_FFN,
-    DPARI_M_VOCAB,
-    DPARI_M_SEQ,
-    DPARI_M_TIED,
-    DPARI_M_BIASES,
-    DPARI_M_ROTARY,
-    DPARI_M_EXPERTS,
-    DPARI_M_TOPK,
-    DPARI_M_EXPERT_FFN,
-    DPARI_M_SHARED_FFN,
-    DPARI_M_DENSE_LAYERS,
-    DPARI_M_Q_LORA,
-    DPARI_M_KV_LORA,
-    DPARI_M_ROPE_WIDTH,
-    DPARI_M_QK_WIDTH,
-    DPARI_M_V_WIDTH,
-    DPARI_M_DECODER_LAYERS,
-    DPARI_M_PATCH,
-    DPARI_M_CHANNELS,
-    DPARI_M_OUT_CHANNELS,
-    DPARI_M_LEVELS,
-    DPARI_M_BLOCKS_PER_LEVEL,
-    DPARI_M_KERNEL,
-    DPARI_M_FIELDS,
-    DPARI_M_HALO,
-    DPARI_M_ELEMENT,
-    DPARI_M_INFERENCE,
-    DPARI_M_GATED,
-    DPARI_M_CAUSAL,
-    DPARI_M_POSITIONS,
-    DPARI_M_HEAD,
-    DPARI_M_EMBED,
-    DPARI_M_ASIDE,
-    DPARI_M_ASIDE_VOCAB,
-    DPARI_M_Q_GATE,
-    DPARI_M_WINDOW,
-    DPARI_M_WINDOW_KV_HEADS,
-    DPARI_M_SCAN,
-    DPARI_M_SCAN_HEADS,
-    DPARI_M_SCAN_GROUPS,
-    DPARI_M_SCAN_WIDTH,
-    DPARI_M_SCAN_STATE,
-    DPARI_M_CONV,
-    DPARI_M_EXPERT_STEP,
-    DPARI_M_EXPERT_OFFSET,
-    DPARI_M_O_LORA,
-    DPARI_M_O_GROUPS,
-    DPARI_M_INDEX_HEADS,
-    DPARI_M_INDEX_WIDTH,
-    DPARI_M_INDEX_TOPK,
-    DPARI_M_MTP,
-    DPARI_M_TOWER_LAYERS,
-    DPARI_M_TOWER_HIDDEN,
-    DPARI_M_TOWER_HEADS,
-    DPARI_M_TOWER_FFN,
-    DPARI_M_TOWER_TOKENS,
-    DPARI_M_TOWER_PATCH,
-    DPARI_M_TOWER_POSITIONS,
-    DPARI_M_TOWER_MERGE,
-    DPARI_M_TOWER_INNER,
-    DPARI_M_TOWER_MERGERS,
-    DPARI_M_TOWER_GATED,
-    DPARI_M_TOWER_PARAMS,
-    DPARI_M_EXPERT_GROUPS,
-    DPARI_M_TOPK_GROUPS,
-    DPARI_M_INTEGERS,
-    DPARI_M_CAPACITY = DPARI_M_INTEGERS,
-    DPARI_M_FLOPS,
-    DPARI_M_BYTES,
-    DPARI_M_IMAGE,
-    DPARI_M_ATTENTION,
-    DPARI_M_STACK,
-    DPARI_M_PATTERN,
-    DPARI_M_LOSS,
-    DPARI_M_KEYS
+    DPARI_MODEL_SEQ = DPARI_FIELD_OWN,
+    DPARI_MODEL_CAPACITY,
+    DPARI_MODEL_IMAGE,
+    DPARI_MODEL_ATTENTION,
+    DPARI_MODEL_STACK,
+    DPARI_MODEL_PATTERN,
+    DPARI_MODEL_LOSS
 };
 
-/* The names of the keys in the same order, and the place of each integer field in dpar_model,
- * counted in int32_t from its beginning. */
-static const char dpari_model_keys[] =
-    "layers\0hidden\0heads\0kv_heads\0head_width\0ffn\0vocab\0seq\0tied\0biases\0rotary\0"
-    "experts\0topk\0expert_ffn\0shared_ffn\0dense_layers\0q_lora\0kv_lora\0rope_width\0"
-    "qk_width\0v_width\0decoder_layers\0patch\0channels\0out_channels\0levels\0"
-    "blocks_per_level\0kernel\0fields\0halo\0element\0inference\0gated\0causal\0positions\0"
-    "head\0embed\0aside\0aside_vocab\0q_gate\0window\0window_kv_heads\0scan\0scan_heads\0"
-    "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
-    "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
-    "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
-    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0"
-    "topk_groups\0capacity\0flops_per_cell\0"
-    "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
-#define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
-static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
-    DPARI_FIELD(layers),         DPARI_FIELD(hidden),        DPARI_FIELD(heads),
-    DPARI_FIELD(kv_heads),       DPARI_FIELD(head_width),    DPARI_FIELD(ffn),
-    DPARI_FIELD(vocab),          DPARI_FIELD(seq),           DPARI_FIELD(tied),
-    DPARI_FIELD(biases),         DPARI_FIELD(rotary),        DPARI_FIELD(experts),
-    DPARI_FIELD(topk),           DPARI_FIELD(expert_ffn),    DPARI_FIELD(shared_ffn),
-    DPARI_FIELD(dense_layers),   DPARI_FIELD(q_lora),        DPARI_FIELD(kv_lora),
-    DPARI_FIELD(rope_width),     DPARI_FIELD(qk_width),      DPARI_FIELD(v_width),
-    DPARI_FIELD(decoder_layers), DPARI_FIELD(patch),         DPARI_FIELD(channels),
-    DPARI_FIELD(out_channels),   DPARI_FIELD(levels),        DPARI_FIELD(blocks_per_level),
-    DPARI_FIELD(kernel),         DPARI_FIELD(fields),        DPARI_FIELD(halo),
-    DPARI_FIELD(element),        DPARI_FIELD(inference),     DPARI_FIELD(gated),
-    DPARI_FIELD(causal),         DPARI_FIELD(positions),     DPARI_FIELD(head),
-    DPARI_FIELD(embed),          DPARI_FIELD(aside),         DPARI_FIELD(aside_vocab),
-    DPARI_FIELD(q_gate),         DPARI_FIELD(window),        DPARI_FIELD(window_kv_heads),
-    DPARI_FIELD(scan),           DPARI_FIELD(scan_heads),    DPARI_FIELD(scan_groups),
-    DPARI_FIELD(scan_width),     DPARI_FIELD(scan_state),    DPARI_FIELD(conv),
-    DPARI_FIELD(expert_step),    DPARI_FIELD(expert_offset), DPARI_FIELD(o_lora),
-    DPARI_FIELD(o_groups),       DPARI_FIELD(index_heads),   DPARI_FIELD(index_width),
-    DPARI_FIELD(index_topk),     DPARI_FIELD(mtp),           DPARI_FIELD(tower_layers),
-    DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
-    DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
-    DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
-    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params),  DPARI_FIELD(expert_groups),
-    DPARI_FIELD(topk_groups)};
-#undef DPARI_FIELD
+/* All fields: the integers in the order of DPARI_M_*, then the others. */
+#define DPARI_MODEL_ROW(key, field, kind)                                                          \
+    {                                                                                              \
+#field, DPARI_FIELD_##kind, DPARI_PLACE(dpar_model, field)                                 \
+    }
+static const dpari_field dpari_model_list[] = {
+    DPARI_MODEL_INTEGERS(DPARI_MODEL_ROW),
+    {"flops_per_cell", DPARI_FIELD_REAL, DPARI_PLACE(dpar_model, flops_per_cell)},
+    {"bytes_per_cell", DPARI_FIELD_REAL, DPARI_PLACE(dpar_model, bytes_per_cell)},
+    {"capacity", DPARI_MODEL_CAPACITY, 0},
+    {"image", DPARI_MODEL_IMAGE, 0},
+    {"attention", DPARI_MODEL_ATTENTION, 0},
+    {"stack", DPARI_MODEL_STACK, 0},
+    {"pattern", DPARI_MODEL_PATTERN, 0},
+    {"loss", DPARI_MODEL_LOSS, 0}};
 
-static int32_t *dpari_model_field(dpar_model *model, int32_t key)
+DPARI_INTERNAL int32_t *dpari_model_field(dpar_model *model, int32_t key)
 {
-    return (int32_t *)(void *)model + dpari_model_at[key];
+    return (int32_t *)(void *)((char *)model + dpari_model_list[key].place);
 }
-
-/* ---- words, and the nearest one -------------------------------------------------------------- */
 
 static const char *dpari_family_name(int32_t family)
 {
@@ -5778,47 +5889,7 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
-/* Reports "WHAT 'name'; the nearest is 'nearest'". */
-static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
-                                       const char *s, size_t n, const char *nearest)
-{
-    char text[160];
-    dpar_text t;
-    dpar_text_init(&t, text, sizeof(text));
-    dpari_text_print(&t, "%s '", what);
-    dpari_text_slice(&t, s, n < 60 ? n : 60);
-    dpari_text_print(&t, "'; the nearest is '%s'", nearest);
-    return dpari_repeat(status, why, text);
-}
-
-/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
-DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
-                                                  const char *form)
-{
-    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
-}
-
-/* Reports "'attention=slow': one of unfused, flash1, flash was expected". */
-static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
-                                      const char *(*name)(int32_t), int32_t end)
-{
-    char text[160];
-    dpar_text t;
-    int32_t i;
-    dpar_text_init(&t, text, sizeof(text));
-    dpari_text_char(&t, '\'');
-    dpari_text_slice(&t, s, n < 60 ? n : 60);
-    dpar_text_put(&t, "': one of ");
-    for (i = 1; i < end; i++) {
-        dpari_text_print(&t, "%s%s", i > 1 ? ", " : "", name(i));
-    }
-    return dpari_say(DPAR_E_PARSE, why, "%s was expected", text);
-}
-
-/* ---- the text form --------------------------------------------------------------------------- */
-
-/* Returns 1 if a letter is in a list of letters, otherwise 0. */
-static int dpari_spells_one(char letter, const char *letters)
+DPARI_INTERNAL int dpari_spells_one(char letter, const char *letters)
 {
     while (*letters != 0 && *letters != letter) {
         letters++;
@@ -5826,127 +5897,40 @@ static int dpari_spells_one(char letter, const char *letters)
     return *letters != 0;
 }
 
-/* Reads a whole number of at most `limit`, possibly negative. Returns 0 if the n letters are not
- * such a number. */
-static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
+/* Reads the tokens of a sample: 32k is 32768. */
+static dpar_status dpari_model_seq(dpar_model *model, const dpari_setting *setting, dpar_why *why)
 {
+    const size_t n = setting->value_length;
+    const int kilo = n > 1 && setting->value[n - 1] == 'k';
     int64_t v = 0;
-    size_t i = n > 0 && s[0] == '-';
-    if (i == n) {
-        return 0;
+    if (!dpari_whole(setting->value, n - (size_t)kilo, 1, INT32_MAX >> 10 * kilo, &v)) {
+        return dpari_setting_bad(setting, why, "a whole number of 1 to 2147483647");
     }
-    for (; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > INT64_MAX / 10 - 1) {
-            return 0;
-        }
-        v = v * 10 + (s[i] - '0');
-    }
-    *value = s[0] == '-' ? -v : v;
-    return v <= limit;
-}
-
-/* Reads "1440x720x100". Returns the number of extents, or 0 if it is not of this form. */
-static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int32_t most)
-{
-    int32_t k = 0;
-    while (n > 0 && k < most) {
-        size_t i = 0;
-        while (i < n && s[i] != 'x') {
-            i++;
-        }
-        if (!dpari_model_whole(s, i, INT32_MAX, &extent[k]) || extent[k] < 1 || i + 1 == n) {
-            return 0;
-        }
-        k++;
-        s += i < n ? i + 1 : i;
-        n -= i < n ? i + 1 : i;
-    }
-    return n == 0 ? k : 0;
-}
-
-/* Returns the least value of a key: 1 for widths and counts that every model has, otherwise 0. */
-static int64_t dpari_model_least(int32_t key)
-{
-    return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
-           key == DPARI_M_HALO || key == DPARI_M_KERNEL || key == DPARI_M_LEVELS ||
-           key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
-}
-
-/* Reads an integer field. As in the functions below, [s, s + n) is the whole setting, which a
- * message quotes, and its value begins at s[k]. */
-static dpar_status dpari_model_integer(dpar_model *model, int32_t key, const char *s, size_t k,
-                                       size_t n, dpar_why *why)
-{
-    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
-                 key == DPARI_M_Q_GATE;
-    int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
-    /* these have special values below 0, as in dpari_types and dpari_towers */
-    int special =
-        key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
-    int64_t v = 0, low = dpari_model_least(key);
-    int64_t high = yes_no || sign ? 1 : INT32_MAX;
-    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* seq=32k is 32768 */
-    if (sign) {
-        low = -1;
-    } else if (special) {
-        low = -4;
-    }
-    if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
-        v *= kilo ? 1024 : 1;
-        if (v >= low && v <= high) {
-            *dpari_model_field(model, key) = (int32_t)v;
-            return DPAR_OK;
-        }
-    }
-    return dpari_say(DPAR_E_PARSE, why, "'%.*s': a whole number of %ld to %ld was expected",
-                     (int32_t)(n < 60 ? n : 60), s, low, high);
-}
-
-/* Reads a real field. The limit of 1e15 keeps sums over a grid finite. */
-static dpar_status dpari_model_real(dpar_model *model, int32_t key, const char *s, size_t k,
-                                    size_t n, dpar_why *why)
-{
-    double v = 0.0;
-    double *field = &model->bytes_per_cell;
-    if (key == DPARI_M_CAPACITY) {
-        field = &model->capacity;
-    } else if (key == DPARI_M_FLOPS) {
-        field = &model->flops_per_cell;
-    }
-    if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
-        return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
-    }
-    if (key == DPARI_M_CAPACITY && v < 1.0) {
-        return dpari_model_bad(
-            s, n, why, "'%.*s' must be at least 1: the fullest expert has at least the mean load");
-    }
-    *field = v;
+    model->seq = (int32_t)(v << 10 * kilo);
     return DPAR_OK;
 }
 
-/* Reads a field whose values have names, with the numbers 1 to end - 1. */
-static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
-                                      const char *(*name)(int32_t), int32_t end, dpar_why *why)
+/* Reads the load of the fullest expert, in mean loads. */
+static dpar_status dpari_model_capacity(dpar_model *model, const dpari_setting *setting,
+                                        dpar_why *why)
 {
-    int32_t i;
-    for (i = 1; i < end; i++) {
-        if (dpari_spells(s + k, n - k, name(i))) {
-            *field = i;
-            return DPAR_OK;
-        }
+    double v = 0.0;
+    if (!dpari_reals(setting->value, setting->value_length, &v, 1) || v < 1.0) {
+        return dpari_setting_bad(setting, why,
+                                 "a number of at least 1, because the fullest expert has at least "
+                                 "the mean load,");
     }
-    return dpari_model_one_of(s, n, why, name, end);
+    model->capacity = v;
+    return DPAR_OK;
 }
 
 /* Reads "224" or "720x1440". */
-static dpar_status dpari_model_image(dpar_model *model, const char *s, size_t k, size_t n,
-                                     dpar_why *why)
+static dpar_status dpari_model_image(dpar_model *model, const dpari_setting *setting, dpar_why *why)
 {
     int64_t side[2];
-    int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
+    int32_t sides = dpari_extents(setting->value, setting->value_length, side, 2);
     if (sides == 0) {
-        return dpari_model_bad(
-            s, n, why, "'%.*s': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440");
+        return dpari_setting_bad(setting, why, "a side or HEIGHTxWIDTH, such as 224 or 720x1440,");
     }
     model->image[0] = (int32_t)side[0];
     model->image[1] = (int32_t)side[sides - 1];
@@ -5954,478 +5938,118 @@ static dpar_status dpari_model_image(dpar_model *model, const char *s, size_t k,
 }
 
 /* Reads letters as in dpar_model.pattern. */
-static dpar_status dpari_model_pattern(dpar_model *model, const char *s, size_t k, size_t n,
+static dpar_status dpari_model_pattern(dpar_model *model, const dpari_setting *setting,
                                        dpar_why *why)
 {
+    const size_t n = setting->value_length;
     size_t i;
-    for (i = k; i < n && dpari_spells_one(s[i], "FWSBfwsbDE"); i++) {
+    for (i = 0; i < n && dpari_spells_one(setting->value[i], "FWSBfwsbDE"); i++) {
     }
-    if (i < n || k == n || n - k >= sizeof(model->pattern)) {
-        return dpari_model_bad(s, n, why,
-                               "'%.*s': 1 to 15 letters of F W S B f w s b D E were expected");
+    if (i < n || n == 0 || n >= sizeof(model->pattern)) {
+        return dpari_setting_bad(setting, why, "1 to 15 letters of F W S B f w s b D E");
     }
-    dpari_copy_text(model->pattern, sizeof(model->pattern), s + k, n - k);
+    dpari_copy_text(model->pattern, sizeof(model->pattern), setting->value, n);
     return DPAR_OK;
 }
 
 /* Reads the short form of the tables, such as "32/4096/32/8/14336/128256/8192": layers, hidden,
  * heads, kv_heads, ffn, vocab and seq. A 0 leaves the field as it is. */
-static dpar_status dpari_model_row(dpar_model *model, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_row(dpar_model *model, const dpari_setting *setting, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
                                    DPARI_M_FFN,    DPARI_M_VOCAB,  DPARI_M_SEQ};
+    const char *s = setting->text;
+    const size_t n = setting->length;
     size_t at = 0;
     int32_t i;
     for (i = 0; i < 7 && at < n; i++) {
-        size_t end = at;
+        const size_t length = dpari_until(s + at, n - at, '/');
         int64_t v = 0;
-        while (end < n && s[end] != '/') {
-            end++;
-        }
-        if (!dpari_model_whole(s + at, end - at, INT32_MAX, &v) || v < 0) {
+        if (!dpari_whole(s + at, length, 0, INT32_MAX, &v)) {
             break;
         }
         if (v > 0) {
             *dpari_model_field(model, key[i]) = (int32_t)v;
         }
-        at = end + 1;
+        at += length + 1;
     }
     if (at < n) {
-        return dpari_model_bad(s, n, why,
-                               "'%.*s' needs a value: key=value, or the numbers layers/"
-                               "hidden/heads/kv_heads/ffn/vocab/seq");
+        return dpari_setting_bad(setting, why,
+                                 "key=value, or the numbers layers/hidden/heads/kv_heads/ffn/vocab/"
+                                 "seq,");
     }
     return DPAR_OK;
 }
 
-/* Reads "key=value". `seen` has a bit for each key, because each key may be set only once. */
-static dpar_status dpari_model_setting(dpar_model *model, const char *s, size_t n, uint64_t seen[2],
-                                       dpar_why *why)
+/* Reads a setting that is not a plain number. */
+static dpar_status dpari_model_own(void *object, const dpari_setting *setting, dpar_why *why)
 {
-    size_t k = 0;
-    int32_t key;
-    const char *name = dpari_model_keys, *best = name;
-    while (k < n && s[k] != '=') {
-        k++;
+    dpar_model *model = (dpar_model *)object;
+    if (setting->field < 0) {
+        return dpari_model_row(model, setting, why);
     }
-    if (k == n && n > 0 && s[0] >= '0' && s[0] <= '9') {
-        return dpari_model_row(model, s, n, why);
-    }
-    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
-        if (dpari_unlike(s, k, name) < dpari_unlike(s, k, best)) {
-            best = name;
-        }
-        name = dpari_behind(name);
-    }
-    if (key == DPARI_M_KEYS) {
-        return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
-                                   best);
-    }
-    if (k == n) {
-        return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
-    }
-    if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'%.*s' is given twice");
-    }
-    seen[key / 64] |= (uint64_t)1 << key % 64;
-    k++;
-    switch (key) {
-    case DPARI_M_CAPACITY:
-    case DPARI_M_FLOPS:
-    case DPARI_M_BYTES: return dpari_model_real(model, key, s, k, n, why);
-    case DPARI_M_IMAGE: return dpari_model_image(model, s, k, n, why);
-    case DPARI_M_ATTENTION:
-        return dpari_model_choice(&model->attention, s, k, n, dpari_attention_name,
-                                  DPAR_MODEL_ATTENTION_END, why);
-    case DPARI_M_STACK:
-        return dpari_stack_read(model, s + k, n - k)
+    switch (dpari_model_list[setting->field].kind) {
+    case DPARI_MODEL_SEQ: return dpari_model_seq(model, setting, why);
+    case DPARI_MODEL_CAPACITY: return dpari_model_capacity(model, setting, why);
+    case DPARI_MODEL_IMAGE: return dpari_model_image(model, setting, why);
+    case DPARI_MODEL_ATTENTION:
+        return dpari_setting_choice(setting, dpari_attention_name, 1, DPAR_MODEL_ATTENTION_END,
+                                    &model->attention, why);
+    case DPARI_MODEL_PATTERN: return dpari_model_pattern(model, setting, why);
+    case DPARI_MODEL_LOSS:
+        return dpari_setting_choice(setting, dpari_loss_name, 1, DPAR_MODEL_LOSS_END, &model->loss,
+                                    why);
+    default:
+        return dpari_stack_read(model, setting->value, setting->value_length)
                    ? DPAR_OK
-                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_MODEL_STACK_END);
-    case DPARI_M_PATTERN: return dpari_model_pattern(model, s, k, n, why);
-    case DPARI_M_LOSS:
-        return dpari_model_choice(&model->loss, s, k, n, dpari_loss_name, DPAR_MODEL_LOSS_END, why);
-    default: return dpari_model_integer(model, key, s, k, n, why);
+                   : dpari_one_of(setting->text, setting->length, dpari_stack_name, 1,
+                                  DPAR_MODEL_STACK_END, why);
     }
 }
 
-/* Reads one or more settings that are separated by commas. */
-static dpar_status dpari_model_settings(dpar_model *model, const char *s, size_t n, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_model_settings(dpar_model *model, const char *s,
+                                                           size_t n, dpar_why *why)
 {
-    size_t at = 0;
-    uint64_t seen[2] = {0, 0};
-    while (at <= n) {
-        dpar_status st;
-        size_t k = at;
-        while (k < n && s[k] != ',') {
-            k++;
-        }
-        if (k == at) {
-            return dpari_model_bad(s, n, why, "a setting (key=value) is missing next to a comma");
-        }
-        st = dpari_model_setting(model, s + at, k - at, seen, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        at = k + 1;
-    }
-    return DPAR_OK;
+    dpari_fields fields;
+    uint64_t seen[2];
+    fields.list = dpari_model_list;
+    fields.count = (int32_t)(sizeof(dpari_model_list) / sizeof(dpari_model_list[0]));
+    fields.of = "a model";
+    fields.more = "";
+    fields.own = dpari_model_own;
+    return dpari_settings_read(&fields, s, n, model, seen, why);
 }
 
-/* Reads "FAMILY:settings". A grid begins with its extents. */
-static dpar_status dpari_model_family(dpar_model *model, const char *s, size_t colon, size_t n,
-                                      dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_model_family(dpar_model *model, const char *s,
+                                                         size_t colon, size_t n, dpar_why *why)
 {
-    size_t at = colon + 1, k = at;
+    size_t at = colon + 1, length;
     for (model->family = 1; model->family < DPAR_MODEL_FAMILY_END; model->family++) {
         if (dpari_spells_any_case(s, colon, dpari_family_name(model->family))) {
             break;
         }
     }
     if (model->family == DPAR_MODEL_FAMILY_END) {
-        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_MODEL_FAMILY_END);
+        return dpari_one_of(s, colon, dpari_family_name, 1, DPAR_MODEL_FAMILY_END, why);
     }
-    if (model->family != DPAR_MODEL_FAMILY_GRID) {
-        return at < n ? dpari_model_settings(model, s + at, n - at, why) : DPAR_OK;
-    }
-    while (k < n && s[k] != ',') {
-        k++;
-    }
-    model->extent[0] = model->extent[1] = model->extent[2] = 1;
-    model->dims = dpari_model_extents(s + at, k - at, model->extent, 3);
-    if (model->dims == 0) {
-        return dpari_model_bad(
-            s + at, k - at, why,
-            "'%.*s': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100");
-    }
-    return k < n ? dpari_model_settings(model, s + k + 1, n - k - 1, why) : DPAR_OK;
-}
-
-/* Appends "; models of that size are 'llama-13b', 'mpt-13b'" with up to three presets whose names
- * end in "-" and the given letters. Returns their number. */
-static DPARI_COLD int32_t dpari_model_sizes(dpar_text *text, const char *s, size_t n)
-{
-    const char *row;
-    int32_t found = 0;
-    for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
-        const size_t m = dpari_length(row);
-        if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
-            dpari_text_print(text, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
-            found++;
+    if (model->family == DPAR_MODEL_FAMILY_GRID) {
+        length = dpari_until(s + at, n - at, ',');
+        model->extent[0] = model->extent[1] = model->extent[2] = 1;
+        model->dims = dpari_extents(s + at, length, model->extent, 3);
+        if (model->dims == 0) {
+            return dpari_text_bad(
+                s + at, length, why,
+                "a grid of 1 to 3 extents of 1 to 2147483647, such as 1440x720x100,");
         }
+        at += length + 1;
     }
-    return found;
+    return at < n ? dpari_model_settings(model, s + at, n - at, why) : DPAR_OK;
 }
 
-/* Reports an unknown model. If the name is only a size, such as "13B", the message lists models of
- * that size. Otherwise it suggests the nearest name, unless more than half of its letters differ.
+/* ==== cost/config_types.c ==== */
+
+/* The tables of what a model_type of a config.json implies. config_json starts from these values.
  */
-static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
-                                                  dpar_why *why)
-{
-    char text[160];
-    dpar_text t;
-    dpar_text_init(&t, text, sizeof(text));
-    dpar_text_put(&t, "unknown model '");
-    dpari_text_slice(&t, s, n < 60 ? n : 60);
-    dpari_text_char(&t, '\'');
-    if (n == 0 || s[0] < '0' || s[0] > '9' || dpari_model_sizes(&t, s, n) == 0) {
-        if (dpari_unlike(s, n, best) <= 3 * (int32_t)n) {
-            return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
-        }
-        dpar_text_put(&t, ", and no name is similar: plan --list shows all");
-    }
-    return dpari_repeat(DPAR_E_UNKNOWN, why, text);
-}
-
-/* Reads a preset. */
-static dpar_status dpari_model_named(dpar_model *model, const char *s, size_t n, dpar_why *why)
-{
-    const char *row, *best = dpari_preset_next(NULL);
-    for (row = best; row != NULL; row = dpari_preset_next(row)) {
-        if (dpari_spells_any_case(s, n, row)) {
-            const char *text = dpari_behind(row);
-            dpar_status st = dpar_model_read(model, text, dpari_length(text), why);
-            dpari_copy_text(model->name, sizeof(model->name), row, 20);
-            return st;
-        }
-        if (dpari_unlike(s, n, row) < dpari_unlike(s, n, best)) {
-            best = row;
-        }
-    }
-    return dpari_model_unknown(s, n, best, why);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why)
-{
-    dpar_model fresh;
-    dpar_status st;
-    dpari_zero(&fresh, sizeof(fresh));
-    st = dpari_model_named(&fresh, name, dpari_length(name), why);
-    if (st == DPAR_OK) {
-        *model = fresh;
-    }
-    return st;
-}
-
-/* ---- config.json ----------------------------------------------------------------------------- */
-
-/* Members of a file that are not fields of dpar_model. Their keys follow those of the fields, so
- * that one array holds the values of both: first the numbers, then the members that are true or
- * false, then the lists and words, which have no value. */
-enum {
-    DPARI_C_SHARED_COUNT = DPARI_M_KEYS, /* shared experts; each is as wide as a routed one */
-    DPARI_C_IMAGE_SIDE,                  /* pixels along a side of a square image */
-    DPARI_C_NEW_KV,    /* key-value heads; Falcon has them if new_decoder_architecture */
-    DPARI_C_EXPANSION, /* ffn / hidden, in 1/10000 */
-    DPARI_C_DENSE_FFN, /* ffn of dense layers, in files whose intermediate_size is an expert's */
-    DPARI_C_ENCODER_LAYERS,
-    DPARI_C_EMBED_DIM,        /* width of a tower; also the hidden size, if that is not given */
-    DPARI_C_TOKEN_TYPES,      /* token types, each of which has a row like a position */
-    DPARI_C_POSITION_BUCKETS, /* DeBERTa: half of the rows of relative positions */
-    DPARI_C_SOURCE_POSITIONS, /* Whisper: positions of the encoder */
-    DPARI_C_MEL_BINS,         /* Whisper: channels of the input */
-    DPARI_C_PADDED_VOCAB,
-    DPARI_C_EXPAND,        /* channels of a scan / hidden */
-    DPARI_C_INNER,         /* channels of a scan */
-    DPARI_C_MULTIPLE_OF,   /* Meta's params.json: ffn is a multiple of it */
-    DPARI_C_FFN_TIMES,     /* Meta's params.json: factor of ffn, in 1/10000 */
-    DPARI_C_PERIOD,        /* one layer in each such number of layers has (full) attention */
-    DPARI_C_PERIOD_OFFSET, /* the first such layer */
-    DPARI_C_MERGE,         /* side of the square of patches that become one token */
-    DPARI_C_FRAMES,        /* frames of a patch */
-    DPARI_C_TOWER_POSITIONS,
-    DPARI_C_MORE_LAYERS,    /* layers of a tower in addition to its number of layers */
-    DPARI_C_PROJECTION_DIM, /* width of the output of CLIP's models with projection */
-    DPARI_C_TOWER_OUT,      /* width of a tower's output */
-    DPARI_C_FLAGS,
-    DPARI_C_TIED = DPARI_C_FLAGS,
-    DPARI_C_NO_BIAS,
-    DPARI_C_BIAS,
-    DPARI_C_ONE_KV, /* multi-query attention: one key-value head */
-    DPARI_C_NEW_DECODER,
-    DPARI_C_GATED, /* T5 v1.1: the feed-forward parts are gated */
-    DPARI_C_USES_WINDOW,
-    DPARI_C_Q_GATE,
-    DPARI_C_BIASED_INPUT, /* DeBERTa: has absolute positions too */
-    DPARI_C_USE_MLA,
-    DPARI_C_ADJUSTS_FFN,
-    DPARI_C_KEYS,
-    DPARI_C_MIX = DPARI_C_KEYS, /* a word per layer: how it mixes tokens */
-    DPARI_C_FULL_AT_LAYER,      /* a number per layer: 1 for full attention, 0 for linear */
-    DPARI_C_WINDOW_AT_LAYER,    /* a number per layer: 1 for a window, 0 for full attention */
-    DPARI_C_FEED,               /* a word per layer: dense, or experts */
-    DPARI_C_FULL_INDICES,       /* indices of the layers with attention */
-    DPARI_C_DENSE_INDICES,      /* indices of the dense layers */
-    DPARI_C_DEEPSTACK,          /* one entry for each additional projector of a tower */
-    DPARI_C_TYPE,
-    DPARI_C_ARCHITECTURE,
-    DPARI_C_ACTIVATION,
-    DPARI_C_PROJECTION, /* T5's feed_forward_proj */
-    DPARI_C_ADAPTER,
-    DPARI_C_ALL
-};
-
-/* The names of members in config.json files of transformers, of Meta and of others. Each entry
- * lists all names for one key, separated by blanks; messages use the first one. dpari_config_key
- * has the keys in the same order. */
-static const char dpari_config_names[] =
-    "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
-    "layers\0"
-    "hidden_size n_embd n_embed d_model dim vt_hidden_size width model_dim\0"
-    "num_attention_heads n_head num_heads n_heads attention_heads "
-    "encoder_attention_heads vt_num_attention_heads\0"
-    "num_key_value_heads n_kv_heads kv_n_heads multi_query_group_num "
-    "num_attention_groups\0"
-    "head_dim d_kv attention_head_dim kv_channels d_head\0"
-    "intermediate_size n_inner d_ff ffn_dim ffn_hidden_size inner_hidden_size "
-    "encoder_ffn_dim vt_intermediate_size hidden_dim\0"
-    "vocab_size\0"
-    "max_position_embeddings n_positions max_seq_len seq_length "
-    "max_sequence_length model_max_length n_ctx context_length "
-    "max_target_positions\0"
-    "num_local_experts num_experts n_routed_experts moe_num_experts "
-    "num_moe_experts num_routed_experts n_experts\0"
-    "num_experts_per_tok num_experts_per_token experts_per_token moe_topk "
-    "moe_top_k moe_k experts_per_tok num_selected_experts moe_router_topk "
-    "top_k_experts\0"
-    "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size "
-    "expert_ffn_dim moe_hidden_dim\0"
-    "shared_expert_intermediate_size shared_intermediate_size share_expert_dim "
-    "moe_shared_expert_intermediate_size shared_expert_ffn_dim "
-    "shared_experts_intermediate_size\0"
-    "first_k_dense_replace num_dense_layers moe_layer_start_index n_dense_layers\0"
-    "q_lora_rank\0"
-    "kv_lora_rank\0"
-    "qk_rope_head_dim\0"
-    "qk_nope_head_dim\0"
-    "v_head_dim\0"
-    "num_decoder_layers decoder_layers\0"
-    "patch_size\0"
-    "num_channels in_channels in_chans\0"
-    "out_channels num_labels\0"
-    "embedding_size word_embed_proj_dim\0"
-    "sliding_window sliding_window_size window_size local_attention "
-    "attention_chunk_size attention_window_size\0"
-    "swa_num_key_value_heads\0"
-    "mamba_n_heads mamba_num_heads linear_num_value_heads linear_num_heads\0"
-    "mamba_n_groups linear_num_key_heads n_groups mamba_ngroups\0"
-    "mamba_d_head mamba_head_dim linear_value_head_dim linear_head_dim "
-    "mamba_headdim\0"
-    "mamba_d_state ssm_state_size state_size d_state linear_key_head_dim\0"
-    "mamba_d_conv conv_kernel conv_kernel_size linear_conv_kernel_dim "
-    "short_conv_kernel_size conv1d_width conv_L_cache d_conv\0"
-    "moe_layer_freq decoder_sparse_step interleave_moe_layer_step "
-    "moe_layer_interval expert_layer_period moe_every_n_layers\0"
-    "expert_layer_offset\0"
-    "o_lora_rank\0"
-    "o_groups\0"
-    "index_n_heads\0"
-    "index_head_dim\0"
-    "index_topk\0"
-    "n_group num_expert_group n_expert_group moe_router_num_groups\0"
-    "topk_group moe_router_group_topk\0"
-    "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
-    "num_mtp_layers\0"
-    "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
-    "image_size sample_size\0"
-    "num_kv_heads\0"
-    "expansion_ratio mlp_ratio\0"
-    "intermediate_size_mlp dense_intermediate_size\0"
-    "encoder_layers\0"
-    "embed_dim\0"
-    "type_vocab_size\0"
-    "position_buckets\0"
-    "max_source_positions\0"
-    "num_mel_bins\0"
-    "padded_vocab_size\0"
-    "mamba_expand expand\0"
-    "lru_width mamba_d_ssm attention_hidden_size d_inner\0"
-    "multiple_of\0"
-    "ffn_dim_multiplier\0"
-    "attn_layer_period sliding_window_pattern full_attention_interval "
-    "global_attn_every_n_layers layer_group_size\0"
-    "attn_layer_offset\0"
-    "spatial_merge_size merge_kernel_size\0"
-    "temporal_patch_size\0"
-    "num_position_embeddings init_pos_emb_height\0"
-    "num_global_layers\0"
-    "projection_dim\0"
-    "out_hidden_size\0"
-    "tie_word_embeddings\0"
-    "no_bias\0"
-    "bias\0"
-    "multi_query\0"
-    "new_decoder_architecture\0"
-    "is_gated_act\0"
-    "use_sliding_window\0"
-    "attn_output_gate\0"
-    "position_biased_input\0"
-    "use_mla\0"
-    "block_auto_adjust_ff_dim\0"
-    "hidden_size_per_layer_input\0"
-    "vocab_size_per_layer_input\0"
-    "layer_types layers_block_type attention_layers block_types "
-    "hybrid_override_pattern layers_types layer_block_types\0"
-    "attn_type_list\0"
-    "hybrid_layer_pattern\0"
-    "mlp_layer_types\0"
-    "attn_layer_indices full_attn_layers full_attn_idxs\0"
-    "mlp_only_layers\0"
-    "deepstack_visual_indexes\0"
-    "model_type _class_name\0"
-    "architectures\0"
-    "hidden_act activation_function hidden_activation mlp_hidden_act activation\0"
-    "feed_forward_proj\0"
-    "peft_type\0";
-static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
-                                           DPARI_M_HIDDEN,
-                                           DPARI_M_HEADS,
-                                           DPARI_M_KV_HEADS,
-                                           DPARI_M_HEAD_WIDTH,
-                                           DPARI_M_FFN,
-                                           DPARI_M_VOCAB,
-                                           DPARI_M_SEQ,
-                                           DPARI_M_EXPERTS,
-                                           DPARI_M_TOPK,
-                                           DPARI_M_EXPERT_FFN,
-                                           DPARI_M_SHARED_FFN,
-                                           DPARI_M_DENSE_LAYERS,
-                                           DPARI_M_Q_LORA,
-                                           DPARI_M_KV_LORA,
-                                           DPARI_M_ROPE_WIDTH,
-                                           DPARI_M_QK_WIDTH,
-                                           DPARI_M_V_WIDTH,
-                                           DPARI_M_DECODER_LAYERS,
-                                           DPARI_M_PATCH,
-                                           DPARI_M_CHANNELS,
-                                           DPARI_M_OUT_CHANNELS,
-                                           DPARI_M_EMBED,
-                                           DPARI_M_WINDOW,
-                                           DPARI_M_WINDOW_KV_HEADS,
-                                           DPARI_M_SCAN_HEADS,
-                                           DPARI_M_SCAN_GROUPS,
-                                           DPARI_M_SCAN_WIDTH,
-                                           DPARI_M_SCAN_STATE,
-                                           DPARI_M_CONV,
-                                           DPARI_M_EXPERT_STEP,
-                                           DPARI_M_EXPERT_OFFSET,
-                                           DPARI_M_O_LORA,
-                                           DPARI_M_O_GROUPS,
-                                           DPARI_M_INDEX_HEADS,
-                                           DPARI_M_INDEX_WIDTH,
-                                           DPARI_M_INDEX_TOPK,
-                                           DPARI_M_EXPERT_GROUPS,
-                                           DPARI_M_TOPK_GROUPS,
-                                           DPARI_M_MTP,
-                                           DPARI_C_SHARED_COUNT,
-                                           DPARI_C_IMAGE_SIDE,
-                                           DPARI_C_NEW_KV,
-                                           DPARI_C_EXPANSION,
-                                           DPARI_C_DENSE_FFN,
-                                           DPARI_C_ENCODER_LAYERS,
-                                           DPARI_C_EMBED_DIM,
-                                           DPARI_C_TOKEN_TYPES,
-                                           DPARI_C_POSITION_BUCKETS,
-                                           DPARI_C_SOURCE_POSITIONS,
-                                           DPARI_C_MEL_BINS,
-                                           DPARI_C_PADDED_VOCAB,
-                                           DPARI_C_EXPAND,
-                                           DPARI_C_INNER,
-                                           DPARI_C_MULTIPLE_OF,
-                                           DPARI_C_FFN_TIMES,
-                                           DPARI_C_PERIOD,
-                                           DPARI_C_PERIOD_OFFSET,
-                                           DPARI_C_MERGE,
-                                           DPARI_C_FRAMES,
-                                           DPARI_C_TOWER_POSITIONS,
-                                           DPARI_C_MORE_LAYERS,
-                                           DPARI_C_PROJECTION_DIM,
-                                           DPARI_C_TOWER_OUT,
-                                           DPARI_C_TIED,
-                                           DPARI_C_NO_BIAS,
-                                           DPARI_C_BIAS,
-                                           DPARI_C_ONE_KV,
-                                           DPARI_C_NEW_DECODER,
-                                           DPARI_C_GATED,
-                                           DPARI_C_USES_WINDOW,
-                                           DPARI_C_Q_GATE,
-                                           DPARI_C_BIASED_INPUT,
-                                           DPARI_C_USE_MLA,
-                                           DPARI_C_ADJUSTS_FFN,
-                                           DPARI_M_ASIDE,
-                                           DPARI_M_ASIDE_VOCAB,
-                                           DPARI_C_MIX,
-                                           DPARI_C_FULL_AT_LAYER,
-                                           DPARI_C_WINDOW_AT_LAYER,
-                                           DPARI_C_FEED,
-                                           DPARI_C_FULL_INDICES,
-                                           DPARI_C_DENSE_INDICES,
-                                           DPARI_C_DEEPSTACK,
-                                           DPARI_C_TYPE,
-                                           DPARI_C_ARCHITECTURE,
-                                           DPARI_C_ACTIVATION,
-                                           DPARI_C_PROJECTION,
-                                           DPARI_C_ADAPTER};
 
 /* What a model_type implies if the file does not say it. Each row has the names of types, separated
  * by blanks, and a text in the form that users write: the family that has the shapes of these
@@ -6553,51 +6177,7 @@ static const char dpari_towers[] =
     "tower_inner=-1,tower_merge=4\0"
     "glm4v glm4v_moe glm46v\0tower_inner=-4,tower_merge=4\0";
 
-/* The objects of a file whose members are read: the outermost one, the language model of a
- * multi-modal model, its towers, and the description of linear attention. Then the values that are
- * not objects of this kind: one that is skipped, a list, and id2label, which has a member for each
- * class of the output. */
-enum {
-    DPARI_OBJECT_WHOLE,
-    DPARI_OBJECT_TEXT,
-    DPARI_OBJECT_VISION,
-    DPARI_OBJECT_AUDIO,
-    DPARI_OBJECT_LINEAR,
-    DPARI_OBJECTS,
-    DPARI_OBJECT_SKIPPED = DPARI_OBJECTS,
-    DPARI_OBJECT_LIST,
-    DPARI_OBJECT_LABELS
-};
-
-enum { DPARI_MAX_LISTED = 512 }; /* most layers that a list may describe */
-
-/* A part of the file. */
-typedef struct dpari_slice {
-    const char *text;
-    size_t length;
-} dpari_slice;
-
-/* What the reader has collected from a file so far. */
-typedef struct dpari_config_state {
-    int32_t value[DPARI_OBJECTS][DPARI_C_KEYS]; /* by key; -1 if the object does not have it */
-    dpari_slice type[DPARI_OBJECTS];            /* model_type, or diffusers' _class_name */
-    dpari_slice architecture[DPARI_OBJECTS], activation[DPARI_OBJECTS];
-    int8_t object[66];          /* DPARI_OBJECT_* of the members at each depth */
-    int8_t seen[DPARI_OBJECTS]; /* 1 if the file has the object */
-    /* the list that is being read: its key, its object, its name, and its elements so far */
-    int32_t list_key, list_object;
-    dpari_slice list_name;
-    double list_sum, list_low, list_high;
-    int32_t list_count;
-    /* the kind of each layer, as lists give it */
-    char mix[DPARI_MAX_LISTED];    /* letters as in dpar_model.pattern */
-    int8_t feed[DPARI_MAX_LISTED]; /* DPAR_MODEL_FFN_* */
-    int32_t mixes, feeds;          /* their numbers, which may exceed DPARI_MAX_LISTED */
-    int32_t labels;                /* classes of the output */
-    dpar_text note;
-} dpari_config_state;
-
-static int dpari_same_bytes(const char *a, const char *b, size_t n)
+DPARI_INTERNAL int dpari_same_bytes(const char *a, const char *b, size_t n)
 {
     while (n > 0 && *a == *b) {
         a++;
@@ -6607,15 +6187,7 @@ static int dpari_same_bytes(const char *a, const char *b, size_t n)
     return n == 0;
 }
 
-/* Returns the value in [low, high] that is nearest to v. */
-static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
-{
-    return (int32_t)dpari_most(low, dpari_least(v, high));
-}
-
-/* Returns the index of the word [s, s + n) in a list of words separated by blanks, or -1 if it is
- * not in the list. */
-static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
+DPARI_INTERNAL int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
     while (*list != 0) {
@@ -6632,14 +6204,12 @@ static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
     return -1;
 }
 
-/* Returns 1 if a slice is one of the words of a list, otherwise 0. */
-static int dpari_slice_is(const dpari_slice *s, const char *list)
+DPARI_INTERNAL int dpari_slice_is(const dpari_slice *s, const char *list)
 {
     return s->length > 0 && dpari_word_in_list(list, s->text, s->length) >= 0;
 }
 
-/* Returns 1 if the n letters at s contain `part`, otherwise 0. */
-static int dpari_slice_holds(const char *s, size_t n, const char *part)
+DPARI_INTERNAL int dpari_slice_holds(const char *s, size_t n, const char *part)
 {
     size_t k = dpari_length(part), i;
     for (i = 0; i + k <= n; i++) {
@@ -6661,25 +6231,150 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
-/* Returns what a model_type implies, or NULL if the type is not known. */
-DPARI_STATIC_NOINLINE const char *dpari_type_find(const dpari_slice *type)
+DPARI_INTERNAL const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
 }
 
-/* Applies a row of dpari_types. It cannot fail, because the rows are correct. */
-static void dpari_type_read(dpar_model *model, const char *row)
+/* It cannot fail, because the rows are correct. */
+DPARI_INTERNAL void dpari_type_read(dpar_model *model, const char *row)
 {
-    size_t n = 0;
-    while (row[n] != ':') {
-        n++;
-    }
-    (void)dpari_model_family(model, row, n, dpari_length(row), NULL);
+    const size_t length = dpari_length(row);
+    (void)dpari_model_family(model, row, dpari_until(row, length, ':'), length, NULL);
 }
 
-/* Adds a line to the note. */
-static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *state, const char *form, ...)
+DPARI_INTERNAL const char *dpari_tower_find(const dpari_slice *type)
+{
+    return dpari_type_row(dpari_towers, type);
+}
+
+/* ==== cost/config_members.c ==== */
+
+/* Reads the members of a config.json into a state: the numbers and words of each object, and the
+ * kind of each layer. config_json calls it for each item of the file. */
+
+/* The names of members in config.json files of transformers, of Meta and of others. Each entry
+ * lists all names for one key, separated by blanks; messages use the first one. The entries
+ * are in the order of the keys, and empty for a key that no member has. */
+static const char dpari_config_names[] =
+    "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers layers\0"
+    "hidden_size n_embd n_embed d_model dim vt_hidden_size width model_dim\0"
+    "num_attention_heads n_head num_heads n_heads attention_heads encoder_attention_heads "
+    "vt_num_attention_heads\0"
+    "num_key_value_heads n_kv_heads kv_n_heads multi_query_group_num num_attention_groups\0"
+    "head_dim d_kv attention_head_dim kv_channels d_head\0"
+    "intermediate_size n_inner d_ff ffn_dim ffn_hidden_size inner_hidden_size encoder_ffn_dim "
+    "vt_intermediate_size hidden_dim\0"
+    "vocab_size\0"
+    "max_position_embeddings n_positions max_seq_len seq_length max_sequence_length "
+    "model_max_length n_ctx context_length max_target_positions\0"
+    "\0\0\0" /* tied, biases, rotary */
+    "num_local_experts num_experts n_routed_experts moe_num_experts num_moe_experts "
+    "num_routed_experts n_experts\0"
+    "num_experts_per_tok num_experts_per_token experts_per_token moe_topk moe_top_k moe_k "
+    "experts_per_tok num_selected_experts moe_router_topk top_k_experts\0"
+    "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size expert_ffn_dim "
+    "moe_hidden_dim\0"
+    "shared_expert_intermediate_size shared_intermediate_size share_expert_dim "
+    "moe_shared_expert_intermediate_size shared_expert_ffn_dim shared_experts_intermediate_size\0"
+    "first_k_dense_replace num_dense_layers moe_layer_start_index n_dense_layers\0"
+    "q_lora_rank\0"
+    "kv_lora_rank\0"
+    "qk_rope_head_dim\0"
+    "qk_nope_head_dim\0"
+    "v_head_dim\0"
+    "num_decoder_layers decoder_layers\0"
+    "patch_size\0"
+    "num_channels in_channels in_chans\0"
+    "out_channels num_labels\0"
+    "\0\0\0\0\0\0\0\0\0\0\0" /* levels, blocks_per_level, kernel, fields, halo, element, inference,
+                                gated, causal, positions, head */
+    "embedding_size word_embed_proj_dim\0"
+    "hidden_size_per_layer_input\0"
+    "vocab_size_per_layer_input\0"
+    "\0" /* q_gate */
+    "sliding_window sliding_window_size window_size local_attention attention_chunk_size "
+    "attention_window_size\0"
+    "swa_num_key_value_heads\0"
+    "\0" /* scan */
+    "mamba_n_heads mamba_num_heads linear_num_value_heads linear_num_heads\0"
+    "mamba_n_groups linear_num_key_heads n_groups mamba_ngroups\0"
+    "mamba_d_head mamba_head_dim linear_value_head_dim linear_head_dim mamba_headdim\0"
+    "mamba_d_state ssm_state_size state_size d_state linear_key_head_dim\0"
+    "mamba_d_conv conv_kernel conv_kernel_size linear_conv_kernel_dim short_conv_kernel_size "
+    "conv1d_width conv_L_cache d_conv\0"
+    "moe_layer_freq decoder_sparse_step interleave_moe_layer_step moe_layer_interval "
+    "expert_layer_period moe_every_n_layers\0"
+    "expert_layer_offset\0"
+    "o_lora_rank\0"
+    "o_groups\0"
+    "index_n_heads\0"
+    "index_head_dim\0"
+    "index_topk\0"
+    "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
+    "num_mtp_layers\0"
+    "\0\0\0\0\0\0\0\0\0\0\0\0" /* tower_layers, tower_hidden, tower_heads, tower_ffn, tower_tokens,
+                                  tower_patch, tower_positions, tower_merge, tower_inner,
+                                  tower_mergers, tower_gated, tower_params */
+    "n_group num_expert_group n_expert_group moe_router_num_groups\0"
+    "topk_group moe_router_group_topk\0"
+    "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
+    "image_size sample_size\0"
+    "num_kv_heads\0"
+    "expansion_ratio mlp_ratio\0"
+    "intermediate_size_mlp dense_intermediate_size\0"
+    "encoder_layers\0"
+    "embed_dim\0"
+    "type_vocab_size\0"
+    "position_buckets\0"
+    "max_source_positions\0"
+    "num_mel_bins\0"
+    "padded_vocab_size\0"
+    "mamba_expand expand\0"
+    "lru_width mamba_d_ssm attention_hidden_size d_inner\0"
+    "multiple_of\0"
+    "ffn_dim_multiplier\0"
+    "attn_layer_period sliding_window_pattern full_attention_interval global_attn_every_n_layers "
+    "layer_group_size\0"
+    "attn_layer_offset\0"
+    "spatial_merge_size merge_kernel_size\0"
+    "temporal_patch_size\0"
+    "num_position_embeddings init_pos_emb_height\0"
+    "num_global_layers\0"
+    "projection_dim\0"
+    "out_hidden_size\0"
+    "tie_word_embeddings\0"
+    "no_bias\0"
+    "bias\0"
+    "multi_query\0"
+    "new_decoder_architecture\0"
+    "is_gated_act\0"
+    "use_sliding_window\0"
+    "attn_output_gate\0"
+    "position_biased_input\0"
+    "use_mla\0"
+    "block_auto_adjust_ff_dim\0"
+    "layer_types layers_block_type attention_layers block_types hybrid_override_pattern "
+    "layers_types layer_block_types\0"
+    "attn_type_list\0"
+    "hybrid_layer_pattern\0"
+    "mlp_layer_types\0"
+    "attn_layer_indices full_attn_layers full_attn_idxs\0"
+    "mlp_only_layers\0"
+    "deepstack_visual_indexes\0"
+    "model_type _class_name\0"
+    "architectures\0"
+    "hidden_act activation_function hidden_activation mlp_hidden_act activation\0"
+    "feed_forward_proj\0"
+    "peft_type\0";
+
+DPARI_INTERNAL int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
+{
+    return (int32_t)dpari_most(low, dpari_least(v, high));
+}
+
+DPARI_INTERNAL void dpari_config_note(dpari_config_state *state, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -6688,8 +6383,7 @@ static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *state, cons
     dpari_text_char(&state->note, '\n');
 }
 
-/* Returns how many characters of a name a message or a note shows. */
-static int32_t dpari_config_shown(size_t n)
+DPARI_INTERNAL int32_t dpari_config_shown(size_t n)
 {
     return (int32_t)(n < 60 ? n : 60);
 }
@@ -6700,16 +6394,25 @@ static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, cons
     return dpari_say(DPAR_E_PARSE, why, form, dpari_config_shown(name->length), name->text);
 }
 
+DPARI_INTERNAL const char *dpari_config_names_of(int32_t key)
+{
+    const char *names = dpari_config_names;
+    for (; key > 0; key--) {
+        names = dpari_behind(names);
+    }
+    return names;
+}
+
 /* Returns the key of a member, or -1 if its name is not known. */
 static int32_t dpari_config_find(const char *s, size_t n)
 {
     const char *names = dpari_config_names;
-    int32_t i = 0;
-    for (; *names != 0; names = dpari_behind(names)) {
+    int32_t key;
+    for (key = 0; key < DPARI_C_ALL; key++) {
         if (dpari_word_in_list(names, s, n) >= 0) {
-            return dpari_config_key[i];
+            return key;
         }
-        i++;
+        names = dpari_behind(names);
     }
     return -1;
 }
@@ -6988,10 +6691,8 @@ static dpar_status dpari_config_value(dpari_config_state *state, int32_t object,
     return DPAR_OK;
 }
 
-/* Reads one item of the file: a member of an object, an element of a list, or the end of an object
- * or list. Objects and lists that are not needed are skipped with all that they contain. */
-DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *state,
-                                                      const dpari_json_item *item, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_config_member(dpari_config_state *state,
+                                               const dpari_json_item *item, dpar_why *why)
 {
     int32_t object = state->object[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
@@ -7038,17 +6739,20 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_member(dpari_config_state *state,
     return dpari_config_value(state, object, key, item, why);
 }
 
+/* ==== cost/config_json.c ==== */
+
+/* Makes a model from a config.json of transformers, of Meta or of others. First config_members
+ * collects the members of all objects. Then dpari_config_finish starts from the values that the
+ * model_type implies, overwrites them with the members, and derives what is still missing. What had
+ * to be assumed or left out is written to dpar_model.note. */
+
 /* Reports "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ...". */
 static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
     char text[160];
     dpar_text t;
-    const char *names = dpari_config_names;
-    int32_t i = 0, found = 0;
-    while (dpari_config_key[i] != key) {
-        names = dpari_behind(names);
-        i++;
-    }
+    const char *names = dpari_config_names_of(key);
+    int32_t found = 0;
     dpar_text_init(&t, text, sizeof(text));
     for (; *names != 0 && found < 4; names++) {
         if (*names == ' ') {
@@ -7239,8 +6943,8 @@ static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m
     static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
                                   DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
     dpar_model copy = *model;
-    const char *names, *end;
-    int32_t i, k, noted = 0;
+    const char *names;
+    int32_t i, noted = 0;
     for (i = 0; i < 6; i++) {
         int32_t v = *dpari_model_field(&copy, key[i]);
         if (value[key[i]] >= 0 || v < 1 ||
@@ -7248,15 +6952,10 @@ static void dpari_config_defaults(dpari_config_state *state, const dpar_model *m
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED_VOCAB] > 0)) {
             continue;
         }
-        names = dpari_config_names;
-        for (k = 0; dpari_config_key[k] != key[i]; k++) {
-            names = dpari_behind(names);
-        }
-        for (end = names; *end != 0 && *end != ' '; end++) {
-        }
+        names = dpari_config_names_of(key[i]);
         dpar_text_put(&state->note, noted == 0 ? "not in the file, so its type decides: " : ", ");
         noted++;
-        dpari_text_slice(&state->note, names, (size_t)(end - names));
+        dpari_text_slice(&state->note, names, dpari_until(names, dpari_length(names), ' '));
         dpari_text_print(&state->note, "=%d", v);
     }
     dpar_text_put(&state->note, noted > 0 ? "\n" : "");
@@ -7411,7 +7110,7 @@ static void dpari_config_head(dpar_model *model, const dpari_slice *a, const dpa
 static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int32_t object)
 {
     const int32_t *value = state->value[object];
-    const char *whole = dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]), *row;
+    const char *whole = dpari_tower_find(&state->type[DPARI_OBJECT_WHOLE]), *row;
     dpar_model tower; /* the tower as a model of its own */
     int32_t side;
     int64_t patches;
@@ -7473,7 +7172,7 @@ static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int
         model->tower_inner = -3;
     }
     model->tower_mergers = dpari_config_given(value[DPARI_M_TOWER_MERGERS], 1);
-    switch (model->tower_inner) { /* dpari_towers explains the negative values */
+    switch (model->tower_inner) { /* config_types.c explains the negative values */
     case -1:
         model->tower_inner =
             dpari_config_product(model->tower_hidden, dpari_most(model->tower_merge, 1));
@@ -7691,7 +7390,7 @@ static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
 {
     const int audio = state->seen[DPARI_OBJECT_AUDIO];
     const int vision = state->seen[DPARI_OBJECT_VISION] ||
-                       dpari_type_row(dpari_towers, &state->type[DPARI_OBJECT_WHOLE]) != NULL;
+                       dpari_tower_find(&state->type[DPARI_OBJECT_WHOLE]) != NULL;
     if ((vision || audio) && model->family <= DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_tower(model, state, vision ? DPARI_OBJECT_VISION : DPARI_OBJECT_AUDIO);
     }
@@ -7769,9 +7468,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     return DPAR_OK;
 }
 
-/* Reads a config.json. */
-static dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
-                                      dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
+                                              dpar_why *why)
 {
     dpari_json j;
     dpari_json_item item;
@@ -7806,6 +7504,244 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
                          (int32_t)DPARI_MAX_LISTED);
     }
     return dpari_config_finish(model, &state, why);
+}
+
+/* ==== cost/models.c ==== */
+
+/* The presets, and the reader of any description of a model: a preset's name, settings, or a
+ * config.json. A preset is a row of a table whose text has the form that users write, so it is read
+ * like any other text. */
+
+/* ---- presets: the same text form that users write -------------------------------------------- */
+
+/* The presets. A row is a name and a text, each with its NUL; an empty name ends the rows. A text
+ * may build on another preset. The rows are in several strings, because C99 guarantees only 4095
+ * characters for one.
+ *
+ * Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron's TP scaling table,
+ * llm-foundry's yamls, the models' public config.json, and the cases of the teaching texts. MPT has
+ * biases and learned positions, because only with these the number of parameters equals that of
+ * llm-foundry's benchmark table. Images are height x width. The teaching texts name U-Nets without
+ * their widths, so the presets assume 1440 x 720 cells with 8 surface fields and 8 fields on 12
+ * levels (104 channels). With 3 levels from 160 channels on this gives the 50M parameters of case
+ * 3, with 5 levels from 128 channels on a weather model of 116M. transformer-1b is case 4's "1B,
+ * 128K tokens" with the widths of Llama-3.2-1B. */
+static const char dpari_gpts[] =
+    "gpt-1.7b\0gpt:24/2304/24/0/0/51200/2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
+    "gpt-7.5b\0gpt-1.7b,36/4096/32\0"
+    "gpt-18.4b\0gpt-1.7b,40/6144/48\0"
+    "gpt-39.1b\0gpt-1.7b,48/8192/64\0"
+    "gpt-76.1b\0gpt-1.7b,60/10240/80\0"
+    "gpt-145.6b\0gpt-1.7b,80/12288/96\0"
+    "gpt-310.1b\0gpt-1.7b,96/16384/128\0"
+    "gpt-529.6b\0gpt-1.7b,105/20480/128\0"
+    "gpt-1008b\0gpt-1.7b,128/25600/160\0"
+    "gpt-162.2b\0gpt-1.7b,32/20480/128\0"
+    "gpt-5.9b\0gpt-1.7b,32/3840/32\0"
+    "gpt3-175b\0gpt-1.7b,96/12288/96\0"
+    "gpt-174.6b\0gpt3-175b\0"
+    "megatron-22b\0gpt-1.7b,48/6144/64\0"
+    "megatron-530b\0gpt-1.7b,105/20480/128\0"
+    "mt-nlg-530b\0gpt-529.6b\0"
+    "megatron-1t\0gpt-1.7b,128/25600/160\0"
+    "megatron-1b\0gpt-1.7b,24/1920/15/0/0/0/1024\0"
+    "megatron-2b\0gpt-1.7b,30/2304/18/0/0/0/1024\0"
+    "megatron-4b\0gpt-1.7b,36/3072/24/0/0/0/1024\0"
+    "megatron-8b\0gpt-1.7b,42/4096/32/0/0/0/1024\0"
+    "gpt2-125m\0gpt:12/768/12/0/0/50257/1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,48/1600/25\0"
+    "gpt2\0gpt2-125m\0"
+    "gpt2-xl\0gpt2-1.5b\0"
+    "gpt-1.3b\0gpt-1.7b,24/2048/16/0/0/50304,stack=torch\0"
+    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=llm-foundry,attention=flash1,loss=fused\0"
+    "mpt-350m\0mpt-125m,24/1024/16\0"
+    "mpt-760m\0mpt-125m,24/1536/12\0"
+    "mpt-1b\0mpt-125m,24/2048/16\0"
+    "mpt-3b\0mpt-125m,32/2560/20\0"
+    "mpt-7b\0mpt-125m,32/4096/32\0"
+    "mpt-13b\0mpt-125m,40/5120/40\0"
+    "mpt-30b\0mpt-125m,48/7168/56\0"
+    "mpt-70b\0mpt-125m,80/8192/64\0";
+static const char dpari_others[] =
+    "llama-7b\0llama:32/4096/32/0/11008/32000/2048\0"
+    "llama-13b\0llama-7b,40/5120/40/0/13824\0"
+    "llama-30b\0llama-7b,60/6656/52/0/17920\0"
+    "llama-65b\0llama-7b,80/8192/64/0/22016\0"
+    "llama-2-7b\0llama:32/4096/32/0/11008/32000/4096\0"
+    "llama-2-13b\0llama-2-7b,40/5120/40/0/13824\0"
+    "llama-2-70b\0llama:80/8192/64/8/28672/32000/4096\0"
+    "llama-3-8b\0llama:32/4096/32/8/14336/128256/8192\0"
+    "llama-3.1-8b\0llama-3-8b\0"
+    "llama-3.2-1b\0llama:16/2048/32/8/8192/128256/8192,tied=1\0"
+    "smollm2-360m\0llama:32/960/15/5/2560/49152/2048,tied=1\0"
+    "llama-3-70b\0llama-3-8b,80/8192/64/0/28672\0"
+    "llama-3.1-405b\0llama-3-8b,126/16384/128/0/53248\0"
+    "mistral-7b\0llama-3-8b,32/4096/32/0/0/32000\0"
+    "mixtral-8x7b\0llama:32/4096/32/8/14336/32000/4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,56/6144/48/0/16384/32768\0"
+    "qwen2.5-72b\0llama:80/8192/64/8/29568/152064/4096\0"
+    "qwen3-4b\0llama:36/2560/32/8/9728/151936/4096,head_width=128,tied=1\0"
+    "qwen3-32b\0llama:64/5120/64/8/25600/151936/4096,head_width=128\0"
+    "qwen3-235b-a22b\0llama:94/4096/64/4/0/151936/4096,head_width=128,experts=128,topk=8,"
+    "expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:18/2048/8/1/16384/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-9b\0llama:42/3584/16/8/14336/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-27b\0llama:46/4608/32/16/36864/256000/8192,head_width=128,tied=1\0"
+    "phi-3-mini\0llama:32/3072/32/0/8192/32064/4096\0"
+    "deepseek-v2\0llama:60/5120/128/0/12288/102400/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
+    "shared_ffn=3072,dense_layers=1,expert_groups=8,topk_groups=3\0"
+    "deepseek-v3\0llama:61/7168/128/0/18432/129280/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
+    "shared_ffn=2048,dense_layers=3,expert_groups=8,topk_groups=4\0"
+    "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:28/1152/16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:200/1152/16,image=256x256,patch=4,channels=16,out_channels=16\0"
+    "t5-large\0t5:24/1024/16/0/4096/32128/512,tied=1\0"
+    "t5-11b\0t5:24/1024/128/0/65536/32128/512,head_width=128,tied=1\0"
+    "transformer-1b\0llama:16/2048/32/8/8192/32000/131072\0"
+    "transformer-1b-128k\0transformer-1b\0"
+    "resnet-50\0resnet:0/64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:0/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "stack=torch,element=4\0"
+    "unet-0.25deg\0unet:0/128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "stack=torch\0"
+    "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
+    "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
+    "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
+
+static const char dpari_newer[] =
+    "qwen3-30b-a3b\0qwen3-235b-a22b,48/2048/32,expert_ffn=768\0"
+    "qwen3-0.6b\0qwen3-4b,28/1024/16/0/3072\0"
+    "qwen3-1.7b\0qwen3-4b,28/2048/16/0/6144\0"
+    "qwen3-8b\0qwen3-32b,36/4096/32/0/12288\0"
+    "qwen3-14b\0qwen3-32b,40/0/40/0/17408\0"
+    "qwen3-next-80b-a3b\0llama:48/2048/16/2/0/151936/4096,head_width=256,experts=512,"
+    "topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,pattern=SSSF,scan=3,scan_heads=32,"
+    "scan_groups=16,scan_width=128,scan_state=128\0"
+    "qwen2.5-7b\0qwen2.5-72b,28/3584/28/4/18944\0"
+    "qwen2.5-32b\0qwen2.5-72b,64/5120/40/0/27648\0"
+    "llama-3.1-70b\0llama-3-70b\0"
+    "llama-3.3-70b\0llama-3-70b\0"
+    "llama-3.2-3b\0llama-3.2-1b,28/3072/24\0"
+    "llama-4-scout\0llama:48/5120/40/8/16384/202048/8192,experts=16,topk=1,expert_ffn=8192,"
+    "shared_ffn=8192,window=8192,pattern=WWWF\0"
+    "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
+    "mistral-nemo-12b\0mistral-7b,40/5120/0/0/0/131072,head_width=128\0"
+    "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
+    "gpt-oss-120b\0llama:36/2880/64/8/0/201088/4096,head_width=64,experts=128,topk=4,"
+    "expert_ffn=2880,window=128,pattern=WF\0"
+    "gpt-oss-20b\0gpt-oss-120b,24,experts=32\0"
+    "gemma-3-4b\0llama:34/2560/8/4/10240/262208/8192,head_width=256,tied=1,window=1024,"
+    "pattern=WWWWWF\0"
+    "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
+    "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
+    "deepseek-r1\0deepseek-v3\0"
+    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1,"
+    "expert_groups=1,topk_groups=1\0"
+    "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
+    "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
+    "glm-4.5-air\0glm-4.5,46/4096/0/0/10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
+    "dense_layers=1\0"
+    "olmoe-1b-7b\0llama:16/2048/16/0/0/50304/4096,experts=64,topk=8,expert_ffn=1024\0"
+    "phi-4\0phi-3-mini,40/5120/40/10/17920/100352\0"
+    "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
+    "bert-large\0bert-base,24/1024/16\0";
+
+/* Returns the preset after `row`, or the first one if `row` is NULL. Returns NULL after the last.
+ */
+static const char *dpari_preset_next(const char *row)
+{
+    row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
+    if (*row != 0) {
+        return row;
+    }
+    if (row == dpari_gpts + sizeof(dpari_gpts) - 1) {
+        return dpari_others;
+    }
+    return row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer : NULL;
+}
+
+DPAR_API const char *dpar_model_name(int32_t index)
+{
+    const char *row = index < 0 ? NULL : dpari_preset_next(NULL);
+    for (; row != NULL && index > 0; index--) {
+        row = dpari_preset_next(row);
+    }
+    return row;
+}
+
+/* ---- a preset by its name -------------------------------------------------------------------- */
+
+/* Appends "; models of that size are 'llama-13b', 'mpt-13b'" with up to three presets whose names
+ * end in "-" and the given letters. Returns their number. */
+static DPARI_COLD int32_t dpari_model_sizes(dpar_text *text, const char *s, size_t n)
+{
+    const char *row;
+    int32_t found = 0;
+    for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
+        const size_t m = dpari_length(row);
+        if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
+            dpari_text_print(text, "%s'%s'", found > 0 ? ", " : "; models of that size are ", row);
+            found++;
+        }
+    }
+    return found;
+}
+
+/* Reports an unknown model. If the name is only a size, such as "13B", the message lists models of
+ * that size. Otherwise it suggests the nearest name, unless more than half of its letters differ.
+ */
+static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
+                                                  dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_put(&t, "unknown model '");
+    dpari_text_slice(&t, s, n < 60 ? n : 60);
+    dpari_text_char(&t, '\'');
+    if (n == 0 || s[0] < '0' || s[0] > '9' || dpari_model_sizes(&t, s, n) == 0) {
+        if (dpari_unlike(s, n, best) <= 3 * (int32_t)n) {
+            dpari_text_print(&t, "; the nearest is '%s'", best);
+        } else {
+            dpar_text_put(&t, ", and no name is similar: plan --list shows all");
+        }
+    }
+    return dpari_repeat(DPAR_E_UNKNOWN, why, text);
+}
+
+/* Reads a preset. */
+static dpar_status dpari_model_named(dpar_model *model, const char *s, size_t n, dpar_why *why)
+{
+    const char *row, *best = dpari_preset_next(NULL);
+    for (row = best; row != NULL; row = dpari_preset_next(row)) {
+        if (dpari_spells_any_case(s, n, row)) {
+            const char *text = dpari_behind(row);
+            dpar_status st = dpar_model_read(model, text, dpari_length(text), why);
+            dpari_copy_text(model->name, sizeof(model->name), row, 20);
+            return st;
+        }
+        if (dpari_unlike(s, n, row) < dpari_unlike(s, n, best)) {
+            best = row;
+        }
+    }
+    return dpari_model_unknown(s, n, best, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *model, const char *name, dpar_why *why)
+{
+    dpar_model fresh;
+    dpar_status st;
+    dpari_zero(&fresh, sizeof(fresh));
+    st = dpari_model_named(&fresh, name, dpari_length(name), why);
+    if (st == DPAR_OK) {
+        *model = fresh;
+    }
+    return st;
 }
 
 /* ---- any of these texts ---------------------------------------------------------------------- */
@@ -7845,16 +7781,10 @@ static dpar_status dpari_model_text(dpar_model *model, const char *text, size_t 
                                     dpar_why *why)
 {
     dpar_status st;
-    size_t first = 0, colon = 0;
+    const size_t first = dpari_until(text, bytes, ','), colon = dpari_until(text, first, ':');
     if (bytes == 0) {
         return dpari_say(DPAR_E_PARSE, why,
                          "no model: give a preset (llama-3-8b), FAMILY:settings or a config.json");
-    }
-    while (first < bytes && text[first] != ',') {
-        first++;
-    }
-    while (colon < first && text[colon] != ':') {
-        colon++;
     }
     if (colon < first) {
         st = dpari_model_family(model, text, colon, bytes, why);
@@ -7916,10 +7846,7 @@ static int32_t dpari_read_recompute(const char *s, size_t n)
 {
     int32_t bits = 0, i;
     while (n > 0) {
-        size_t k = 0;
-        while (k < n && s[k] != '+') {
-            k++;
-        }
+        const size_t k = dpari_until(s, n, '+');
         for (i = 0; i < 7 && !dpari_spells(s, k, dpari_recompute_word[i]); i++) {
         }
         if (i == 7 || (i < 4 && (bits & 3) > 0)) {
@@ -8026,238 +7953,152 @@ DPAR_API void dpar_strategy_init(dpar_strategy *strategy)
     strategy->tiles[0] = strategy->tiles[1] = strategy->tiles[2] = 1;
 }
 
-static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
-    "tp",          "sp",
-    "cp",          "cp_kind",
-    "dp",          "shard",
-    "zero",        "pp",
-    "vp",          "schedule",
-    "ep",          "etp",
-    "micro_batch", "micro_batches",
-    "recompute",   "recompute_layers",
-    "offload",     "overlap",
-    "tiles"};
+/* What fields of a strategy take in addition to DPARI_FIELD_*. */
+enum {
+    DPARI_STRATEGY_CP_KIND = DPARI_FIELD_OWN,
+    DPARI_STRATEGY_SCHEDULE,
+    DPARI_STRATEGY_RECOMPUTE,
+    DPARI_STRATEGY_OFFLOAD,
+    DPARI_STRATEGY_OVERLAP,
+    DPARI_STRATEGY_TILES
+};
 
-/* Returns the field, DPAR_STRATEGY_FIELD_*, that has a name or a short name (mbs, m), or -1. */
-static int32_t dpari_field_find(const char *name, size_t n)
-{
-    int32_t i;
-    for (i = 0; i < DPAR_STRATEGY_FIELD_COUNT; i++) {
-        if (dpari_spells(name, n, dpari_field_name[i])) {
-            return i;
-        }
-    }
-    if (dpari_spells(name, n, "mbs")) {
-        return DPAR_STRATEGY_FIELD_MICRO_BATCH;
-    }
-    return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
-}
+#define DPARI_STRATEGY_PLACE(field) DPARI_PLACE(dpar_strategy, field)
+/* The fields in the order of DPAR_STRATEGY_FIELD_*, then short names. */
+static const dpari_field dpari_strategy_field[] = {
+    {"tp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(tp)},
+    {"sp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(sp)},
+    {"cp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(cp)},
+    {"cp_kind", DPARI_STRATEGY_CP_KIND, DPARI_STRATEGY_PLACE(cp_kind)},
+    {"dp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(dp)},
+    {"shard", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(shard)},
+    {"zero", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(zero)},
+    {"pp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(pp)},
+    {"vp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(vp)},
+    {"schedule", DPARI_STRATEGY_SCHEDULE, DPARI_STRATEGY_PLACE(schedule)},
+    {"ep", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(ep)},
+    {"etp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(etp)},
+    {"micro_batch", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(micro_batch)},
+    {"micro_batches", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(micro_batches)},
+    {"recompute", DPARI_STRATEGY_RECOMPUTE, DPARI_STRATEGY_PLACE(recompute)},
+    {"recompute_layers", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(recompute_layers)},
+    {"offload", DPARI_STRATEGY_OFFLOAD, DPARI_STRATEGY_PLACE(offload)},
+    {"overlap", DPARI_STRATEGY_OVERLAP, DPARI_STRATEGY_PLACE(overlap)},
+    {"tiles", DPARI_STRATEGY_TILES, DPARI_STRATEGY_PLACE(tiles)},
+    {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
+    {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
 DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
 {
-    switch (field) {
-    case DPAR_STRATEGY_FIELD_TP: return &strategy->tp;
-    case DPAR_STRATEGY_FIELD_SP: return &strategy->sp;
-    case DPAR_STRATEGY_FIELD_CP: return &strategy->cp;
-    case DPAR_STRATEGY_FIELD_CP_KIND: return &strategy->cp_kind;
-    case DPAR_STRATEGY_FIELD_DP: return &strategy->dp;
-    case DPAR_STRATEGY_FIELD_SHARD: return &strategy->shard;
-    case DPAR_STRATEGY_FIELD_ZERO: return &strategy->zero;
-    case DPAR_STRATEGY_FIELD_PP: return &strategy->pp;
-    case DPAR_STRATEGY_FIELD_VP: return &strategy->vp;
-    case DPAR_STRATEGY_FIELD_SCHEDULE: return &strategy->schedule;
-    case DPAR_STRATEGY_FIELD_EP: return &strategy->ep;
-    case DPAR_STRATEGY_FIELD_ETP: return &strategy->etp;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &strategy->micro_batch;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &strategy->micro_batches;
-    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &strategy->recompute;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: return &strategy->offload;
-    case DPAR_STRATEGY_FIELD_OVERLAP: return &strategy->overlap;
-    case DPAR_STRATEGY_FIELD_TILES: return strategy->tiles;
-    default: return &strategy->recompute_layers;
-    }
+    return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }
 
-/* Returns the whole number 0 .. 2^31-1 that the slice spells, or -1. */
-static int32_t dpari_read_count(const char *s, size_t n)
-{
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > INT32_MAX / 10) {
-            return -1;
-        }
-        v = v * 10 + (s[i] - '0');
-    }
-    return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
-}
+/* The names of the bits of overlap and of offload. */
+static const char dpari_bit_name[2][6][12] = {
+    {"dp", "tp", "pp", "default", "ep", "shared"},
+    {"optimizer", "weights", "activations", "nvme", "", ""}};
 
 /* Returns the bits of names joined by '+', as in "optimizer+activations", or -1 for an unknown
  * name. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][7][12] = {
-        {"dp", "tp", "pp", "default", "none", "ep", "shared"},
-        {"optimizer", "weights", "activations", "nvme", "none", "none", "none"}};
-    static const int8_t bit[7] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP, DPAR_OVERLAP_SHARED};
     int32_t bits = 0, i;
-    if (n == 0) {
-        return -1;
-    }
-    while (n > 0) {
-        size_t k = 0;
-        while (k < n && s[k] != '+') {
-            k++;
+    size_t at = 0;
+    while (at <= n) {
+        const size_t k = dpari_until(s + at, n - at, '+');
+        for (i = 0; i < 6 && !dpari_spells(s + at, k, dpari_bit_name[offload][i]); i++) {
         }
-        for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
-        }
-        if (i == 7 || k + 1 == n) { /* an unknown name, or nothing after the last '+' */
+        if (k == 0 || (i == 6 && !dpari_spells(s + at, k, "none"))) {
             return -1;
         }
-        bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
-        s += k < n ? k + 1 : k;
-        n -= k < n ? k + 1 : k;
+        bits |= i < 6 ? 1 << i : 0;
+        at += k + 1;
     }
-    return bits;
+    return offload && (bits & DPAR_OFFLOAD_NVME) ? bits | DPAR_OFFLOAD_OPTIMIZER : bits;
 }
 
-/* Reads tiles from "2x4". Returns 0, or -1 if the text is not 1 to 3 numbers of at least 1. */
-static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
+/* Reads tiles from "2x4". */
+static dpar_status dpari_read_tiles(const dpari_setting *setting, int32_t *tiles, dpar_why *why)
 {
-    int32_t axis = 0;
-    tiles[0] = tiles[1] = tiles[2] = 1;
-    while (n > 0) {
-        size_t k = 0;
-        while (k < n && s[k] != 'x') {
-            k++;
-        }
-        if (axis == 3) {
-            return -1;
-        }
-        tiles[axis] = dpari_read_count(s, k);
-        if (tiles[axis] < 1) {
-            return -1;
-        }
-        axis++;
-        s += k < n ? k + 1 : k;
-        n -= k < n ? k + 1 : k;
-    }
-    return axis > 0 ? 0 : -1;
-}
-
-/* Returns the index of the name that equals the slice, or -1. */
-static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
-{
+    int64_t extent[3] = {1, 1, 1};
     int32_t i;
-    for (i = 0; i < names; i++) {
-        if (dpari_spells(s, n, name(i))) {
-            return i;
-        }
+    if (dpari_extents(setting->value, setting->value_length, extent, 3) == 0) {
+        return dpari_setting_bad(setting, why, "1 to 3 whole numbers joined by 'x', such as 2x4,");
     }
-    return -1;
+    for (i = 0; i < 3; i++) {
+        tiles[i] = (int32_t)extent[i];
+    }
+    return DPAR_OK;
 }
 
-/* Reads the value of one field. Returns 1, or 0 if the field cannot have this value. */
-static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *v, size_t n)
+/* Reads a setting that is not a plain number. */
+static DPARI_COLD dpar_status dpari_strategy_own(void *object, const dpari_setting *setting,
+                                                 dpar_why *why)
 {
-    int32_t value = -1, least = 0;
-    switch (field) {
+    dpar_strategy *strategy = (dpar_strategy *)object;
+    const char *expected = "key=value", *value = setting->value;
+    const size_t n = setting->value_length;
+    int32_t bits = -1, *place = &strategy->overlap;
+    switch (setting->field) {
     case DPAR_STRATEGY_FIELD_CP_KIND:
-        value = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT);
-        break;
+        return dpari_setting_choice(setting, dpari_cp_name, 0, DPAR_CP_KIND_COUNT,
+                                    &strategy->cp_kind, why);
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        value = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END);
-        least = 1;
-        break;
+        return dpari_setting_choice(setting, dpar_schedule_name, 1, DPAR_SCHEDULE_PRICED_END,
+                                    &strategy->schedule, why);
+    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(setting, strategy->tiles, why);
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        if (n > 0) {
-            value = dpari_read_recompute(v, n);
-        }
+        expected = "none, selective, full or alternate, or some of selective, norm, activation and "
+                   "experts joined by '+',";
+        place = &strategy->recompute;
+        bits = n > 0 ? dpari_read_recompute(value, n) : -1;
         break;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: value = dpari_read_bits(v, n, 1); break;
-    case DPAR_STRATEGY_FIELD_OVERLAP: value = dpari_read_bits(v, n, 0); break;
-    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, strategy->tiles) == 0;
-    default: value = dpari_read_count(v, n); break;
-    }
-    *dpari_field_at(strategy, field) = value;
-    return value >= least;
-}
-
-/* Returns the message for a value that a field cannot have. The argument of the message is
- * name=value. */
-static const char *dpari_field_takes(int32_t field)
-{
-    switch (field) {
-    case DPAR_STRATEGY_FIELD_CP_KIND: return "'%.*s': the value must be ring, ulysses or gather";
-    case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return "'%.*s': the value must be gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-2p, "
-               "zbv, v-half, v-min, dualpipe or dualpipev";
-    case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return "'%.*s': the value must be none, selective, full or alternate, or some of "
-               "selective, norm, activation and experts joined by '+'";
     case DPAR_STRATEGY_FIELD_OFFLOAD:
-        return "'%.*s': the value must be none, or some of optimizer, weights, activations and "
-               "nvme joined by '+'";
+        expected = "none, or some of optimizer, weights, activations and nvme joined by '+',";
+        place = &strategy->offload;
+        bits = dpari_read_bits(value, n, 1);
+        break;
     case DPAR_STRATEGY_FIELD_OVERLAP:
-        return "'%.*s': the value must be default, none, or some of dp, tp, pp, ep and shared "
-               "joined by '+'";
-    case DPAR_STRATEGY_FIELD_TILES:
-        return "'%.*s': the value must be 1 to 3 whole numbers joined by 'x', such as 2x4";
-    default: return "'%.*s': the value must be a whole number of 0 to 2147483647";
+        expected = "default, none, or some of dp, tp, pp, ep and shared joined by '+',";
+        bits = dpari_read_bits(value, n, 0);
+        break;
+    default: break;
     }
+    if (bits < 0) {
+        return dpari_setting_bad(setting, why, expected);
+    }
+    *place = bits;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text,
                                                    size_t bytes, uint32_t *named, dpar_why *why)
 {
+    const uint64_t vp = (uint64_t)1 << DPAR_STRATEGY_FIELD_VP;
+    const uint64_t schedule = (uint64_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE;
     dpar_strategy s = *strategy;
-    uint32_t seen = 0;
-    size_t at = 0;
-    while (at < bytes) {
-        size_t name = at, eq, end;
-        int32_t field;
-        while (at < bytes && text[at] != '=' && text[at] != ',') {
-            at++;
-        }
-        eq = at;
-        while (at < bytes && text[at] != ',') {
-            at++;
-        }
-        end = at;
-        at += at < bytes;
-        if (end == name) {
-            return dpari_say(DPAR_E_PARSE, why,
-                             "'%.*s' has nothing between two commas: name=value is missing",
-                             (int32_t)(bytes < 80 ? bytes : 80), text);
-        }
-        field = dpari_field_find(text + name, eq - name);
-        if (field < 0 || eq == end) {
-            return dpari_say(
-                DPAR_E_PARSE, why,
-                "'%.*s' is not a setting of a strategy; known: tp sp cp cp_kind dp shard "
-                "zero pp vp schedule ep etp mbs m recompute recompute_layers "
-                "offload overlap tiles, each as name=value",
-                (int32_t)(end - name), text + name);
-        }
-        if (seen >> field & 1u) {
-            return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice", (int32_t)(end - name),
-                             text + name);
-        }
-        if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
-            return dpari_say(DPAR_E_PARSE, why, dpari_field_takes(field), (int32_t)(end - name),
-                             text + name);
-        }
-        seen |= (uint32_t)1 << field;
+    dpari_fields fields;
+    uint64_t seen[2] = {0, 0};
+    dpar_status st = DPAR_OK;
+    fields.list = dpari_strategy_field;
+    fields.count = (int32_t)(sizeof(dpari_strategy_field) / sizeof(dpari_strategy_field[0]));
+    fields.of = "a strategy";
+    fields.more = "; known: tp sp cp cp_kind dp shard zero pp vp schedule ep etp mbs m recompute "
+                  "recompute_layers offload overlap tiles";
+    fields.own = dpari_strategy_own;
+    if (bytes > 0) {
+        st = dpari_settings_read(&fields, text, bytes, &s, seen, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
     }
     /* vp > 1 implies the interleaved schedule unless another one is named */
-    if ((seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_VP)) && s.vp > 1 &&
-        !(seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE)) &&
-        s.schedule == DPAR_SCHEDULE_1F1B) {
+    if ((seen[0] & vp) && s.vp > 1 && !(seen[0] & schedule) && s.schedule == DPAR_SCHEDULE_1F1B) {
         s.schedule = DPAR_SCHEDULE_INTERLEAVED;
     }
     *strategy = s;
     if (named != NULL) {
-        *named = seen;
+        *named = (uint32_t)seen[0];
     }
     return DPAR_OK;
 }
@@ -8272,13 +8113,12 @@ DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *text, const char *name, i
 DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
                                      int32_t offload)
 {
-    static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
-                                        {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
     dpar_text_put(text, name);
     for (i = 0; i < 6; i++) {
-        if ((bits >> i & 1) && word[offload][i][0] != 0) {
-            dpari_text_print(text, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
+        if (bits >> i & 1) {
+            dpari_text_print(text, "%s%s", n > 0 ? "+" : "", dpari_bit_name[offload][i]);
+            n++;
         }
     }
     dpar_text_put(text, n == 0 ? "none" : "");
@@ -8398,7 +8238,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, 
             break;
         }
     }
-    name = dpari_field_name[range[i].field];
+    name = dpari_strategy_field[range[i].field].name;
     if (rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
@@ -14719,32 +14559,15 @@ typedef struct dpari_ask {
  * there is none. */
 static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
 {
+    const size_t key = dpari_until(s, n, '=');
     int32_t i;
-    size_t k;
+    *value = key < n ? s + key + 1 : NULL;
     for (i = 0; i < DPARI_ASKS; i++) {
-        const char *name = dpari_ask_name(i);
-        for (k = 0; k < n && name[k] != 0 && s[k] == name[k]; k++) {
-        }
-        if (name[k] == 0 && (k == n || s[k] == '=')) {
-            *value = k < n ? s + k + 1 : NULL;
+        if (dpari_spells(s, key, dpari_ask_name(i))) {
             return i;
         }
     }
     return -1;
-}
-
-/* Returns the number that the digits [s, s + n) spell, or -1 if it is not `least` to `most`. */
-static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
-{
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > most) {
-            return -1;
-        }
-        v = 10 * v + (s[i] - '0');
-    }
-    return n > 0 && v >= least && v <= most ? v : -1;
 }
 
 /* Reads one word, which must be an option that was not given before. */
@@ -14766,8 +14589,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     if (i <= DPARI_ASK_BATCH) {
         const int64_t least = i != DPARI_ASK_BATCH;
         const int64_t most = least ? 100000000 : INT32_MAX;
-        a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
-        if (a->number[i] < 0) {
+        if (!dpari_whole(a->value[i], a->length[i], least, most, &a->number[i])) {
             return dpari_wrong(why, "%.*s needs a whole number of %ld to %ld", (int32_t)n, s, least,
                                most);
         }
@@ -14796,15 +14618,6 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Returns 1 if the value of option `which` is `name`, otherwise 0. */
-static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
-{
-    size_t k;
-    for (k = 0; k < a->length[which] && name[k] == a->value[which][k]; k++) {
-    }
-    return k == a->length[which] && name[k] == 0;
-}
-
 /* Sets the software stack and the attention of a model. */
 static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpar_why *why)
 {
@@ -14822,7 +14635,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
         return DPAR_OK;
     }
     for (i = 1; i < DPAR_MODEL_ATTENTION_END; i++) {
-        if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
+        if (dpari_spells(attention, a->length[DPARI_ASK_ATTENTION], dpari_attention_name(i))) {
             model->attention = i;
             return DPAR_OK;
         }

@@ -726,29 +726,21 @@ typedef struct dpari_stride_spot {
  *     halo_walk        lists the boxes of a step
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
- *     halo_run         runs exchanges: begin, test, end
+ *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
  *     halo_traffic     lists the peers, the bytes and the method
  *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune        chooses a method by measuring
  *     grid             grids and their arrays, on top of all of these
  *
- * How an exchange runs. A box that is sent from one rank to another is an item on both ranks. The
- * owner of the points keeps its items in list S, in the order of the walk. The holder of the halo
- * keeps its items in list R, by peer. In a forward exchange the owner packs and the holder takes.
- * In the adjoint the holder packs and the owner takes, in the order of S, so that the sums of a
- * point are made in the order of the walk. Boxes that a rank sends to itself are taken first if no
- * peer's box precedes them, because they need not wait.
- *
- * A rank packs boxes for other ranks into its staging memory, which has two halves that exchanges
- * use in turn. Ranks that share memory publish their progress in two words:
- *
- *     ready = exchange << 8 | kind    my boxes are packed, and my arrays may be read
- *     done  = exchange                I have taken all boxes that are for me
- *
- * A half of the staging memory is written again once its readers are done with the exchange before
- * the last. Ranks that do not share memory send each other one message in each direction, unless
- * their devices reach each other's memory (`reached`, see dpar_engine.alloc_shared). Such ranks
- * synchronize their streams instead and read what the other rank has packed. */
+ * A plan lists boxes. ../exchange runs the exchanges: it waits for peers, publishes progress, posts
+ * messages and calls back when a step is to be packed or has arrived. A box that is sent from one
+ * rank to another is an item on both ranks. The owner of the points keeps its items in list S, in
+ * the order of the walk. The holder of the halo keeps its items in list R, by peer. In a forward
+ * exchange the owner packs and the holder takes. In the adjoint the holder packs and the owner
+ * takes, in the order of S, so that the sums of a point are made in the order of the walk. Boxes
+ * that a rank sends to itself are taken first if no peer's box precedes them, because they need not
+ * wait.
+ */
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
@@ -769,20 +761,9 @@ enum {
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
     DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
-    DPARI_HX_PACKING = 0, /* phases that are timed: indices of dpar_halo_plan.seconds */
-    DPARI_HX_COPYING,
-    DPARI_HX_WAITING
+    DPARI_HX_VERSION = 0 /* index of dpari_exchange_line.place: how often the addresses of this
+                            rank's arrays have changed */
 };
-
-/* The words that a rank publishes to its peers, one struct for each step that may be in progress.
- */
-typedef struct dpari_hx_line {
-    uint64_t ready;
-    uint64_t version; /* number of times that the addresses of its arrays have changed */
-    char room_0[DPARI_LINE - 16];
-    uint64_t done;
-    char room_1[DPARI_LINE - 8];
-} dpari_hx_line;
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
@@ -843,26 +824,19 @@ typedef struct dpari_hx_item {
     int64_t dense[DPARI_HX_DIMS];
 } dpari_hx_item;
 
-/* The data between this rank and a peer in one step. Arrays of two are indexed by mode (forward,
- * adjoint), unless their comment says otherwise. */
+/* The boxes between this rank and a peer in one step. */
 typedef struct dpari_hx_flow {
-    /* the offset in staging memory, the bytes packed, and the number of items read in place */
-    int64_t out_at[2], out_bytes[2], out_direct[2];
-    int64_t in_at[2], in_bytes[2], in_direct[2];
-    int64_t first, boxes; /* its items of R */
-    int64_t sends;        /* number of its items of S */
-    uint64_t hash[2];     /* of its items of R and of S; R here must equal S on the peer */
-    int32_t packed;       /* 1 if the peer reads packed boxes of this rank in either mode */
-    int32_t taken;        /* 1 if all of it has been taken in the exchange in progress */
+    int64_t out_at, in_at; /* offsets of packed boxes in the staging memory, in both modes */
+    int32_t reads[2];      /* by mode: 1 if this rank reads boxes in place in the peer's arrays */
+    int64_t first, boxes;  /* its items of R */
+    int64_t sends;         /* number of its items of S */
+    uint64_t hash[2];      /* of its items of R and of S; R here must equal S on the peer */
 } dpari_hx_flow;
 
+/* A peer, besides what ../exchange keeps of it. */
 typedef struct dpari_hx_peer {
-    int32_t rank;
-    int32_t world;   /* its rank in the world; -1 if it is reached by messages */
-    int32_t reached; /* 1 if this rank's device reads its packed boxes, so that it sends none */
-    uint64_t version;
-    dpari_hx_line *line;
-    const uint64_t *refs;
+    uint64_t version;         /* that of its arrays when their addresses were read last */
+    const uint64_t *refs;     /* references to its arrays */
     const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
     int64_t turn;          /* bytes from one half of the staging memory to the other */
@@ -879,9 +853,6 @@ typedef struct dpari_hx_step {
     int32_t along;     /* DPARI_HX_WIDE, ... */
     int32_t cut;       /* the cut dim, counted from the last one, unless `along` is DPARI_HX_WIDE */
     int32_t modes;     /* bits of the modes that have this step: DPAR_HALO_FORWARD, _ADJOINT */
-    int32_t line;      /* number of the dpari_hx_line in which ranks publish its progress */
-    int32_t meets;     /* 1 if boxes are exchanged with a rank that shares memory */
-    int32_t alone;     /* 1 if no other rank takes part and all arrays are in the CPU's memory */
 } dpari_hx_step;
 
 /* The halo cells that a step includes besides those of its own dim, because earlier steps have
@@ -903,50 +874,38 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *comm;    /* the communicator passed to dpar_halo_plan_make */
-    dpar_comm *node;    /* comm->node, or comm if that is NULL */
-    dpari_world *world; /* shared memory; NULL if only messages are used */
+    dpari_exchange x;
+    dpar_comm *comm; /* the communicator passed to dpar_halo_plan_make */
     dpar_halo_plan_desc options;
-    int32_t fields, peers, steps, rank;
+    int32_t fields;
     dpar_halo_field *field;
     dpari_hx_array *array;
     unsigned char **part; /* addresses of two parts per field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* for each rank of comm, 1 + its number among the peers, or 0; then, for each rank of the node
-     * or each rank that is reached, its rank in comm */
-    int32_t *peer_of;
+    int32_t *peer_of; /* for each rank of comm, 1 + its number among the peers, or 0 */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* entries of lists: DPARI_STRIDE_FEW per item for giving, then for
                                 taking */
     int32_t bound;           /* 1 after a bind: a list then has runs of one array only */
     dpari_hx_step step[DPARI_HX_STEPS];
-    dpar_call *call;
-    dpar_work *work; /* of the receives, then of the sends; two per peer */
     int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
-    unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
-    dpari_hx_line *line;
+    /* The plan's registered memory, x.memory, from dpar_comm_alloc, holds lines, refs, two halves
+     * of staging memory, and arrivals. */
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
-    int32_t reached;  /* number of peers whose memory this rank's device reads */
-    int32_t part_now; /* with such peers: which of three parts the exchange in progress uses */
-    int64_t count;    /* number of exchanges begun */
-    int32_t active, mode, op, prepared; /* prepared: the op for which the items are prepared */
-    int32_t now, next, stage, messages; /* now: the step in progress; next: the step after it */
+    int32_t prepared; /* the op for which the items are prepared */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or
      * only the others. */
     int32_t forward;
-    int32_t early; /* the step that is offered before the first one; 0 if there is none */
     uint64_t version;
-    double looked;     /* time of the last check that peers are alive, in seconds */
-    double seconds[3]; /* DPARI_HX_PACKING, ... */
-    int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
-    int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
-    int32_t wide;      /* dpari_os_wide */
+    int32_t lends[2]; /* by mode: 1 if some peer reads this rank's arrays directly */
+    int32_t asks;     /* 1 if rows are prefetched, see dpari_hx_ask */
+    int32_t wide;     /* dpari_cpu_wide */
     /* 1 if all fields and the plan's memory are in the communicator's own memory, in which moves
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;
@@ -1081,8 +1040,6 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
-/* Returns the half of the staging memory that the exchange in progress uses, 0 or 1. */
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
 /* The next three functions return the address of an item in this rank's array, the address from
  * which it is taken, and the beginning of the memory from which it is taken. */
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);
@@ -1100,6 +1057,13 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on);
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes);
 /* Waits until all moves of dpari_hx_move are done. Returns the first failure among them. */
 DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan);
+
+/* ==== halo/halo_exchange_private.h ==== */
+
+/* Returns the array that a field of a plan is bound to. */
+DPARI_INTERNAL void *dpari_hx_bound(const dpar_halo_plan *plan, int32_t field);
+/* Releases the memory of a plan whose world was closed. */
+DPARI_INTERNAL void dpari_hx_release(dpar_halo_plan *plan);
 
 /* ==== halo/halo_overlap.h ==== */
 
@@ -1174,10 +1138,240 @@ DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Prepares all items of a plan, after they have been listed and assigned places in memory. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
 
+/* ==== halo/halo_run.h ==== */
+
+/* halo_run - packs and takes the boxes of exchanges. Private. */
+
+/* Sets the functions that ../exchange calls. */
+DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan);
+
+/* ==== halo/grid_object.h ==== */
+
+/* grid_object - the data of a grid, and the handle that callers have of it. Private.
+ *
+ * The address of an array is kept once, in the table of known arrays. What a plan exchanges is kept
+ * once too, in its exchange (dpari_hx_bound). */
+
+typedef struct dpari_gx_shape dpari_gx_shape; /* grid_shape.h */
+typedef struct dpari_gx_array dpari_gx_array; /* grid_arrays.h */
+typedef struct dpari_gx_plan dpari_gx_plan;   /* grid_plans.h */
+
+/* A grid. The caller has a pointer to its first field. */
+typedef struct dpari_gx {
+    dpar_grid head;
+    dpar_grid_desc desc;
+    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
+    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
+    int64_t bytes;       /* size of this struct's memory */
+
+    /* Of grid_cut.c: the halo's width on each side of each dim, and the largest of these. */
+    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
+    dpar_halo halo; /* of cells */
+
+    /* Of grid_arrays.c. */
+    dpari_gx_shape *shapes;
+    dpari_gx_shape *plain; /* the shape of unknown addresses; NULL if desc.type is 0 */
+    dpari_gx_array *array; /* [room], of which the first `known` are used */
+    int64_t arrays;        /* number of arrays that became known so far */
+    int32_t shapes_known, known, room;
+
+    /* Of grid_plans.c. */
+    int32_t under_way;    /* number of exchanges that have begun and not ended */
+    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
+    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
+     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. NULL if
+     * plans must be searched. */
+    dpari_gx_plan *quick;
+} dpari_gx;
+
+/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
+DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid);
+/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
+ * communicator is broken, keeps the first error's status and message. */
+DPARI_INTERNAL dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why);
+/* Allocates a grid and, after it in memory, copies of its cuts. */
+DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid, dpar_why *why);
+
+/* ==== halo/grid_cut.h ==== */
+
+/* grid_cut - checks the description of a grid, and cuts its cells into one block per rank. Private.
+ */
+
+/* Checks the description of grid->desc, and cuts the cells into one block per rank. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Lists the fields of a description that must be equal on all ranks. */
+DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
+
+/* ==== halo/grid_shape.h ==== */
+
+/* grid_shape - where the points of an array are: its halo, components and strides. Private. */
+
+/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
+struct dpari_gx_shape {
+    struct dpari_gx_shape *next;
+    dpar_halo halo;        /* the whole halo of the array */
+    dpar_grid_field field; /* with components and all strides, also if they are the defaults */
+    int64_t low, high; /* bytes from the address of an array to where its points begin and end */
+    int32_t number;    /* the same on all ranks */
+    int32_t type;
+    int32_t reach;  /* 1 if peers may read the arrays in place */
+    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
+                       that they are always packed */
+};
+
+/* Returns the number of points of this rank's array in a dim, with its halo. */
+DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                       int32_t d);
+/* Returns the number of halo cells in a dim that an exchange of this depth fills below the block
+ * (side 0) or above it (side 1). */
+DPARI_INTERNAL int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side);
+/* Checks the description of an array, and computes its shape on a rank. field: NULL means cells.
+ * Local. Fails with DPAR_E_ARG or DPAR_E_RANGE. */
+DPARI_INTERNAL dpar_status dpari_gx_make_shape(const dpari_gx *grid, int32_t type,
+                                               const dpar_grid_field *field, int32_t rank,
+                                               dpari_gx_shape *shape, dpar_why *why);
+/* True if two shapes are the same, so that a plan for one can exchange arrays of the other. */
+DPARI_INTERNAL int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
+                                  const dpari_gx_shape *b);
+/* True if one of two arrays, which are `apart` bytes from each other, consists of some components
+ * of the other one, with the same points and strides. */
+DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *a,
+                                    const dpari_gx_shape *b, int64_t apart);
+/* Describes an array of this shape as a field of an exchange. */
+DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
+                                   dpar_halo_field *field);
+/* Computes the box of points that a rank owns, and returns the number of their elements. */
+DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
+
+/* ==== halo/grid_arrays.h ==== */
+
+/* grid_arrays - the table of the arrays that a grid knows, and of their shapes. Private. */
+
+/* An array that was allocated by dpar_grid_array or attached. */
+struct dpari_gx_array {
+    void *at; /* the address of its first own point */
+    const dpari_gx_shape *shape;
+    void *memory;   /* the allocation of dpar_grid_array; NULL if the array is the caller's */
+    int64_t number; /* in the order in which arrays became known; the same on all ranks */
+};
+
+/* Returns the known array at this address, or NULL. */
+DPARI_INTERNAL dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at);
+/* Returns the next known array, from entry *next of the table on, that has elements in common with
+ * an array of this shape at `at`, or NULL. Sets *next to the entry after it. An array at the same
+ * address does not count, nor do arrays that are components of each other. */
+DPARI_INTERNAL dpari_gx_array *
+dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, int32_t *next);
+/* Returns a known array that has elements in common with an array of desc.type at this address,
+ * which is not known, or NULL. */
+DPARI_INTERNAL const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at);
+/* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
+ * address that is not known has the shape of desc.type, unless it is inside a known array. */
+DPARI_INTERNAL const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at);
+
+/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where arrays of
+ * this shape are. The shape is therefore the same for all kinds of memory, and peers never read
+ * such arrays in place. */
+DPARI_INTERNAL dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why);
+/* Makes room for one more array, and allocates a shape in case the array has a new one. */
+DPARI_INTERNAL dpar_status dpari_gx_make_room(dpari_gx *grid, dpari_gx_shape **fresh,
+                                              dpar_why *why);
+/* Finds the known shape that a new array has on all ranks. *known is NULL if there is none; all
+ * ranks then add the new shape. Collective. Fails with DPAR_E_RANGE if there are too many. */
+DPARI_INTERNAL dpar_status dpari_gx_find_shape(dpari_gx *grid, const dpari_gx_shape *fresh,
+                                               dpari_gx_shape **known, dpar_why *why);
+/* Adds an array to the table, or replaces the one at the same address. Its shape is `known`, or the
+ * new shape `fresh`, which otherwise is released, if `known` is NULL. */
+DPARI_INTERNAL void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known, dpari_gx_shape *fresh,
+                                      void *at, void *memory);
+/* Removes an array of the caller from the table. */
+DPARI_INTERNAL void dpari_gx_forget(dpari_gx *grid, dpari_gx_array *array);
+/* Frees a shape that is not in the table. NULL does nothing. */
+DPARI_INTERNAL void dpari_gx_free_shape(dpari_gx_shape *shape);
+/* Frees the arrays of dpar_grid_array and the tables of arrays and shapes. */
+DPARI_INTERNAL void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm);
+
+/* ==== halo/grid_mirrors.h ==== */
+
+/* grid_mirrors - fills the halos at mirrors. Private. */
+
+/* One box of halo cells beyond a mirror, and the copy that fills it. */
+typedef struct dpari_gx_mirror {
+    int32_t item;        /* number of the array in the exchange */
+    int32_t dim;         /* of the mirror */
+    int64_t to, from;    /* bytes from the address of the array */
+    dpari_stride stride; /* the copy by the CPU */
+    dpar_mem_box box;    /* the same copy in a device's memory */
+} dpari_gx_mirror;
+
+/* The mirrors of an exchange of some arrays. */
+typedef struct dpari_gx_mirrors {
+    dpari_gx_mirror *mirror; /* [count] dim after dim */
+    dpar_mem_box *box;       /* [count] of arrays in a device's memory, otherwise NULL */
+    int32_t count;
+} dpari_gx_mirrors;
+
+/* Counts the boxes that mirrors fill in the halo of an array, to this depth. */
+DPARI_INTERNAL int32_t dpari_gx_count_mirrors(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                              int32_t depth);
+/* Lists these boxes for n arrays, dim after dim. */
+DPARI_INTERNAL void dpari_gx_list_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
+                                          int32_t n, int32_t depth, dpari_gx_mirror *mirror);
+/* Fills the halos at mirrors of the arrays that an exchange is bound to, after the exchange. */
+DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
+                                         const dpar_halo_plan *exchange);
+
+/* ==== halo/grid_plans.h ==== */
+
+/* grid_plans - which plan exchanges which arrays. Private. */
+
+/* A planned exchange of some arrays to some depth. */
+struct dpari_gx_plan {
+    struct dpari_gx_plan *next;
+    dpar_halo_plan *exchange;     /* bound to the arrays that were exchanged last */
+    const dpari_gx_shape **shape; /* [count] */
+    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
+    dpari_gx_mirrors mirrors;
+    int64_t bytes;  /* size of this struct's memory */
+    int32_t count;  /* number of arrays */
+    int32_t depth;  /* in cells; 0 is the whole halo */
+    int32_t active; /* 1 if its exchange has begun and not ended */
+    int32_t stale;  /* 1 if a bound address may have another shape now, or be unknown */
+};
+
+/* Arrays of a grid that are to be exchanged together, to a depth in cells. */
+typedef struct dpari_gx_set {
+    dpari_gx *grid;
+    void *const *list; /* [count] */
+    int32_t count;
+    int32_t depth; /* 0 is the whole halo */
+} dpari_gx_set;
+
+/* Checks the arrays and the depth, without the other ranks. */
+DPARI_INTERNAL dpar_status dpari_gx_check_set(const dpari_gx_set *set, dpar_why *why);
+/* Compares the arrays and the depth between ranks. Every rank calls it with the status that it has
+ * so far. Collective. */
+DPARI_INTERNAL dpar_status dpari_gx_agree_on_set(const dpari_gx_set *set, dpar_status status,
+                                                 dpar_why *why);
+
+/* Finds or makes the plan of an exchange, and binds the arrays to it. */
+DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_plan **plan);
+/* Fast path for codes that swap two arrays: if u has the shape of the array that grid->quick
+ * exchanges, binds u to it and returns 1, otherwise returns 0. */
+DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u);
+/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
+DPARI_INTERNAL dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u);
+/* Makes plans that are bound to an array at this address look up their arrays again, and plans
+ * with arrays of desc.type, because their addresses may be inside a new array. */
+DPARI_INTERNAL void dpari_gx_look_up_again(dpari_gx *grid, const void *at);
+/* Frees all plans and their memory. Returns the first failure. comm is NULL if its world was
+ * closed, which has freed the plans themselves. */
+DPARI_INTERNAL dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm);
+
 #ifndef DPARI_STRIDED_LOOPS_H
 #define DPARI_STRIDED_LOOPS_H
 
-/* ==== comm/strided_loops.h ==== */
+/* ==== host/strided_loops.h ==== */
 
 /* strided_loops - private: copies or adds one run of a box. These functions are inlined with
  * constant arguments into the loops of strided.c and of halo_box_groups. */
@@ -1849,11 +2043,6 @@ DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *s
     return run * dpar_type_bytes(type);
 }
 
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan)
-{
-    return plan->reached > 0 ? plan->part_now : plan->count & 1;
-}
-
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
     return plan->part[item->mine] + item->mine_at;
@@ -1863,17 +2052,17 @@ DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dp
 DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    const dpari_hx_peer *peer = &plan->peer[item->peer < 0 ? 0 : item->peer];
     if (item->peer < 0) {
         return plan->part[item->theirs];
     }
     if (item->direct) {
-        return peer->at[item->theirs];
+        return plan->peer[item->peer].at[item->theirs];
     }
-    if (peer->world >= 0 || peer->reached) {
-        return peer->staging + dpari_hx_parity(plan) * peer->turn;
+    if (dpari_exchange_sends(&plan->x, item->peer)) {
+        return plan->arrivals;
     }
-    return plan->arrivals;
+    return plan->peer[item->peer].staging +
+           dpari_exchange_turn(&plan->x) * plan->peer[item->peer].turn;
 }
 
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
@@ -2946,10 +3135,10 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
                             dpar_mem_box *box)
 {
     const dpar_halo_field *field = &plan->field[item->field];
-    const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
+    const int adjoint = plan->x.mode == DPAR_HALO_ADJOINT;
     /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
-    unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
+    unsigned char *staging = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
     int32_t d;
     dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
                     box);
@@ -2960,7 +3149,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
         return;
     }
     box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? plan->op : DPAR_COPY;
+    box->op = adjoint ? plan->x.op : DPAR_COPY;
     box->negate = item->negate;
     box->clear = adjoint && item->peer < 0;
     for (d = 0; d < item->dims && item->direct; d++) {
@@ -3032,10 +3221,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
         (void)dpari_say(
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
-            plan->count, plan->rank, dpar_status_text(status));
+            plan->x.count, plan->comm->rank, dpar_status_text(status));
         dpar_comm_abort(plan->comm, status, why.text);
-        if (plan->node != plan->comm) {
-            dpar_comm_abort(plan->node, status, why.text);
+        if (plan->x.node != plan->comm) {
+            dpar_comm_abort(plan->x.node, status, why.text);
         }
     }
     return status;
@@ -3074,11 +3263,11 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *
 /* Pins the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
-    dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(plan, plan->x.memory, plan->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+    for (i = 0; i < plan->x.peers && status == DPAR_OK; i++) {
         const dpari_hx_peer *peer = &plan->peer[i];
-        if (peer->world >= 0 && peer->staging) {
+        if (plan->x.peer[i].world >= 0 && peer->staging) {
             status = dpari_hx_pin(plan, peer->staging, 2 * peer->turn, on);
         }
     }
@@ -3103,7 +3292,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
 {
     const dpar_halo_field *field = &plan->field[item->field];
     const int32_t wire = dpari_hx_wire(field);
-    const int shares = item->peer >= 0 && plan->peer[item->peer].world >= 0;
+    const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     int32_t d;
     dpari_zero(&piece, sizeof piece);
@@ -3274,7 +3463,7 @@ DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpar
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan)
 {
     int32_t s, takes;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         const dpari_hx_step *step = &plan->step[s];
         for (takes = 0; takes < 2; takes++) {
             dpari_hx_gather(plan, plan->item + step->r, step->r_items, takes);
@@ -3442,16 +3631,15 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         dpari_hx_step *step = &plan->step[s];
         for (k = step->r; k < step->s + step->s_items; k++) {
             dpari_hx_item *item = &plan->item[k];
             const int sends = k >= step->s;
-            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
             if (item->peer >= 0) {
                 const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
-                item->pack_at += flow->out_at[give];
-                item->take_at += flow->in_at[!give];
+                item->pack_at += flow->out_at;
+                item->take_at += flow->in_at;
             }
             dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }
@@ -3468,209 +3656,17 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 
 /* ==== halo/halo_run.c ==== */
 
-/* Runs exchanges: begin, test and end, forward and adjoint.
+/* Packs and takes the boxes of exchanges.
  *
- * halo_plan.h describes the protocol. Each step of an exchange has the same stages: pack, publish
- * `ready` and post messages, take the boxes that have arrived, and wait for the peers that read
- * this rank's arrays. dpar_halo_plan_begin begins the first step, dpar_halo_plan_test advances as
- * far as possible without waiting, and dpar_halo_plan_end completes all steps. */
+ * ../exchange runs an exchange and calls the functions of this file: to pack a step, to take the
+ * boxes that this rank sends to itself and those of a peer, and to add boxes in the order of S. */
 
-/* ---- waiting for peers ----------------------------------------------------------------------- */
+/* ---- copying items --------------------------------------------------------------------------- */
 
-/* Returns the status of the communicators that the plan uses. */
-static dpar_status dpari_hx_broken(const dpar_halo_plan *plan)
+/* Returns the half of the staging memory that the exchange in progress uses. */
+static unsigned char *dpari_hx_staging(const dpar_halo_plan *plan)
 {
-    return plan->comm->status != DPAR_OK ? plan->comm->status : plan->node->status;
-}
-
-/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
-static int32_t dpari_hx_rank_of(const dpar_halo_plan *plan, int32_t world)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    int32_t i;
-    for (i = 0; i < plan->node->size; i++) {
-        if (group->world_rank[i] == world) {
-            return plan->node == plan->comm ? i : plan->peer_of[plan->comm->size + i];
-        }
-    }
-    return -1;
-}
-
-/* Returns the kind of exchange that this rank runs, which is published in `ready`: 1 for a forward
- * exchange, 2 + op for an adjoint. */
-static uint64_t dpari_hx_kind(const dpar_halo_plan *plan)
-{
-    return (uint64_t)(plan->mode == DPAR_HALO_FORWARD ? 1 : 2 + plan->op);
-}
-
-/* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
-static void dpari_hx_put_kind(dpar_text *text, uint64_t kind)
-{
-    const char *name = "another operation";
-    switch (kind) {
-    case 1: name = "a forward exchange"; break;
-    case 2 + DPAR_SUM: name = "an adjoint (sum)"; break;
-    case 2 + DPAR_MAX: name = "an adjoint (max)"; break;
-    case 2 + DPAR_MIN: name = "an adjoint (min)"; break;
-    default: break;
-    }
-    dpar_text_put(text, name);
-}
-
-/* Breaks the communicator with a message, because the peer has ended, or because the peer or the
- * rank that it waits for has not made the call. */
-static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *plan, dpar_status status,
-                                            int32_t number, const dpari_peer_wait *wait)
-{
-    dpari_group *group = dpari_group_of(plan->node);
-    const dpari_hx_peer *peer = &plan->peer[number];
-    dpar_why why;
-    dpar_text text;
-    dpari_text_why(&text, &why);
-    dpar_text_put(&text, plan->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
-    dpari_text_print(&text, "%ld of %d field%s: rank ", plan->count, plan->fields,
-                     plan->fields == 1 ? "" : "s");
-    dpari_text_int(&text,
-                   status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(plan, wait->who) : peer->rank);
-    dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, plan->world, peer->world);
-    } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, plan->world, peer->world);
-    } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&text, " did not arrive within %.1f s; ", wait->waited);
-        if (wait->links > 0) {
-            dpari_text_print(&text, "rank %d waits for %s, and", peer->rank,
-                             wait->links > 1 ? "others that wait for it" : "it");
-        } else {
-            dpar_text_put(&text, "it");
-        }
-        dpari_text_print(&text, " has begun exchange #%ld",
-                         (int64_t)(DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) >> 8));
-    } else if (wait) {
-        dpari_put_crossed(&text, group, peer->world, wait->in);
-        dpar_text_put(&text, " instead");
-    } else {
-        dpar_text_put(&text, " runs ");
-        dpari_hx_put_kind(&text, DPARI_LOAD(&peer->line[plan->step[plan->now].line].ready) & 255u);
-        dpari_text_print(&text, ", rank %d ", plan->comm->rank);
-        dpari_hx_put_kind(&text, dpari_hx_kind(plan));
-    }
-    status = dpari_group_break(group, status, why.text);
-    if (plan->node != plan->comm) {
-        dpar_comm_abort(plan->comm, status, plan->node->why.text);
-    }
-    return status;
-}
-
-/* Breaks the communicator, because the arrays of a peer cannot be mapped into this process. */
-static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *plan, uint64_t ref)
-{
-    const dpar_status status = dpari_group_unmapped(plan->node, ref);
-    if (plan->node != plan->comm) {
-        dpar_comm_abort(plan->comm, status, plan->node->why.text);
-    }
-    return status;
-}
-
-/* Advances messages and other work in progress, while this rank waits for a peer. */
-static void dpari_hx_progress(void *exchange)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)exchange;
-    int32_t i;
-    dpari_shm_progress_all(plan->node);
-    if (plan->node != plan->comm) {
-        for (i = 0; i < plan->messages; i++) {
-            (void)dpar_test(&plan->work[i]);
-        }
-        (void)plan->comm->engine.progress(plan->comm, 0);
-    }
-}
-
-/* Returns the time if the plan has timers, otherwise 0. */
-static double dpari_hx_clock(const dpar_halo_plan *plan)
-{
-    return plan->options.timers ? dpari_os_now() : 0.0;
-}
-
-/* Adds the time since `began` to a phase. */
-static void dpari_hx_count(dpar_halo_plan *plan, int32_t phase, double began)
-{
-    if (plan->options.timers) {
-        plan->seconds[phase] += dpari_os_now() - began;
-    }
-}
-
-/* Waits until *word, a word of a peer, is at least `value`. Fails if the peer ends, calls another
- * operation or is late. */
-static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *plan, int32_t number,
-                                                    const uint64_t *word, uint64_t value)
-{
-    const double began = dpari_hx_clock(plan);
-    const dpari_hx_peer *peer = &plan->peer[number];
-    dpari_peer_wait wait;
-    dpar_status status;
-    dpari_zero(&wait, sizeof wait);
-    wait.comm = plan->comm;
-    wait.group = dpari_group_of(plan->node);
-    wait.peer = peer->world;
-    wait.ready = &peer->line[plan->step[plan->now].line].ready;
-    wait.shift = 8;
-    wait.count = plan->count;
-    wait.progress = dpari_hx_progress;
-    wait.exchange = plan;
-    status = dpari_peer_await(&wait, word, value);
-    dpari_hx_count(plan, DPARI_HX_WAITING, began);
-    if (status == DPAR_OK || dpari_hx_broken(plan) != DPAR_OK) {
-        return status;
-    }
-    return dpari_hx_fail(plan, status, number, &wait);
-}
-
-/* Seconds between two checks in dpar_halo_plan_test that peers are alive. A check is a system call,
- * which takes 20 us. */
-#define DPARI_HX_LOOK_EVERY 10e-3
-
-/* Waits until *word is at least `value`. If `wait` is 0, returns DPAR_MORE instead of waiting. */
-static dpar_status dpari_hx_await(dpar_halo_plan *plan, int32_t peer, const uint64_t *word,
-                                  uint64_t value, int wait)
-{
-    double now;
-    dpar_status status;
-    if (DPARI_LOAD(word) >= value) {
-        return DPAR_OK;
-    }
-    if (wait) {
-        return dpari_hx_await_slowly(plan, peer, word, value);
-    }
-    now = dpari_os_now();
-    if (now - plan->looked < DPARI_HX_LOOK_EVERY) {
-        return DPAR_MORE;
-    }
-    plan->looked = now;
-    status = dpari_peer_look(plan->comm, dpari_group_of(plan->node), plan->peer[peer].world);
-    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_hx_fail(plan, status, peer, NULL);
-    }
-    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
-}
-
-/* ---- one step -------------------------------------------------------------------------------- */
-
-/* The stages of a step (dpar_halo_plan.stage). */
-enum {
-    DPARI_HX_TAKING,  /* takes boxes from peers that share memory */
-    DPARI_HX_COMING,  /* takes messages */
-    DPARI_HX_ADDING,  /* adjoint: adds boxes in the order of S */
-    DPARI_HX_LEAVING, /* waits until peers have read this rank's arrays, and messages are sent */
-    DPARI_HX_FINISHED /* no step that involves other ranks is in progress */
-};
-
-/* True if something is received from the peer in this mode. */
-static int dpari_hx_takes(const dpari_hx_flow *flow, int32_t mode)
-{
-    return (mode == DPAR_HALO_FORWARD ? flow->boxes : flow->sends) > 0;
+    return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
 }
 
 /* Prefetches the cache lines where the rows of a box begin and end. */
@@ -3719,8 +3715,8 @@ static void dpari_hx_ask(const dpar_halo_plan *plan)
 /* Packs n items for other ranks into the staging memory. */
 static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(plan);
-    unsigned char *to = plan->staging + dpari_hx_parity(plan) * plan->turn;
+    const double began = dpari_exchange_clock(&plan->x);
+    unsigned char *to = dpari_hx_staging(plan);
     int64_t k;
     for (k = first; k < first + n; k += plan->item[k].given.step) {
         const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
@@ -3740,13 +3736,13 @@ static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
     if (plan->elsewhere) {
         dpari_hx_move(plan, first, n, 0);
     }
-    dpari_hx_count(plan, DPARI_HX_PACKING, began);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
 }
 
 /* Takes n items whose senders are ready into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
-    const double began = dpari_hx_clock(plan);
+    const double began = dpari_exchange_clock(&plan->x);
     int64_t k;
     for (k = first; k < first + n; k += plan->item[k].taken.step) {
         const dpari_hx_item *item = &plan->item[k], *other = item + item->take_mate;
@@ -3764,449 +3760,146 @@ static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
             dpari_stride_run(&item->take, dpari_hx_mine(plan, item), dpari_hx_from(plan, item));
         }
     }
-    dpari_hx_count(plan, DPARI_HX_COPYING, began);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
 /* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
  * arrived. This is one batch, and therefore one launch on a device. */
 static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
 {
-    const double began = dpari_hx_clock(plan);
-    if (plan->mode == DPAR_HALO_FORWARD) {
+    const double began = dpari_exchange_clock(&plan->x);
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
         dpari_hx_move(plan, step->r, step->r_items, 1);
     } else {
         dpari_hx_move(plan, step->s, step->s_items, 1);
     }
-    dpari_hx_count(plan, DPARI_HX_COPYING, began);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
-/* Synchronizes the streams of devices that reach each other's memory. If work is NULL, this is done
- * at once, before the rank packs; otherwise as another message, the last one. */
-static dpar_status dpari_hx_sync_near(dpar_halo_plan *plan, dpar_work *work)
-{
-    dpar_status status = DPAR_OK;
-    if (plan->reached > 0) {
-        status = plan->comm->engine.sync_peers(
-            plan->comm, plan->memory, plan->peer_of + plan->comm->size, plan->reached, work);
-        if (work) {
-            plan->messages += status == DPAR_OK;
-        } else if (status >= 0) {
-            plan->part_now = status;
-            status = DPAR_OK;
-        }
-    }
-    return status;
-}
+/* ---- functions that an exchange calls -------------------------------------------------------- */
 
-/* Posts the receives and then the sends of a step. */
-static dpar_status dpari_hx_post(dpar_halo_plan *plan, int32_t s)
+/* Packs the boxes of a step that other ranks get. */
+static dpar_status dpari_hx_pack_step(void *of, int32_t s)
 {
-    const int mode = plan->mode;
-    unsigned char *from = plan->staging + dpari_hx_parity(plan) * plan->turn;
-    int32_t i, n = 0, pass;
-    for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < plan->peers; i++) {
-            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            const int64_t bytes = pass ? flow->out_bytes[mode] : flow->in_bytes[mode];
-            dpar_call *call = &plan->call[n];
-            if (plan->peer[i].world >= 0 || plan->peer[i].reached || bytes == 0) {
-                continue;
-            }
-            dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-            call->type = DPAR_U8;
-            call->root = plan->peer[i].rank;
-            call->tag = plan->options.tag;
-            call->count = bytes;
-            call->in = pass ? from + flow->out_at[mode] : NULL;
-            call->out = pass ? NULL : plan->arrivals + flow->in_at[mode];
-            n++;
-        }
-    }
-    plan->messages = n;
-    if (n > 0) {
-        const dpar_status status = dpari_batch_checked(plan->comm, plan->call, n, plan->work);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return dpari_hx_sync_near(plan, &plan->work[n]);
-}
-
-/* Packs the boxes of a step that other ranks get, and publishes that this rank is ready. */
-static dpar_status dpari_hx_offer(dpar_halo_plan *plan, int32_t s)
-{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    plan->now = s;
-    status = dpari_hx_sync_near(plan, NULL);
-    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
-        dpari_hx_peer *peer = &plan->peer[i];
-        dpari_hx_flow *flow = &peer->flow[s];
-        flow->taken = peer->world < 0 || !dpari_hx_takes(flow, plan->mode);
-        if (peer->world >= 0 && plan->count > 2 && flow->packed) {
-            status =
-                dpari_hx_await(plan, i, &peer->line[step->line].done, (uint64_t)plan->count - 2, 1);
-        }
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (plan->mode == DPAR_HALO_FORWARD) {
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
         dpari_hx_give(plan, step->s, step->s_items);
     } else {
         dpari_hx_give(plan, step->r, step->r_items);
     }
-    status = plan->elsewhere ? dpari_hx_settle(plan) : status;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (step->meets) {
-        dpari_publish(plan->world, &plan->line[step->line].ready,
-                      (uint64_t)plan->count << 8 | dpari_hx_kind(plan));
-    }
-    return dpari_hx_post(plan, s);
+    return plan->elsewhere ? dpari_hx_settle(plan) : DPAR_OK;
 }
 
-/* Begins a step: packs and publishes boxes, unless that was done at the beginning of the exchange
- * (plan->early), and takes the boxes that this rank sends to itself. */
-static dpar_status dpari_hx_begin_step(dpar_halo_plan *plan, int32_t s)
+/* Returns where the message from peer i arrives, or where the one to it is packed. */
+static unsigned char *dpari_hx_message(void *of, int32_t s, int32_t i, int sends)
 {
+    const dpar_halo_plan *plan = (const dpar_halo_plan *)of;
+    const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+    return sends ? dpari_hx_staging(plan) + flow->out_at : plan->arrivals + flow->in_at;
+}
+
+/* Takes the boxes that this rank sends to itself and that wait for no peer. */
+static void dpari_hx_take_own(void *of, int32_t s)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    const int forward = plan->mode == DPAR_HALO_FORWARD;
-    const int offered = forward && s == plan->early && plan->early > 0;
-    const dpar_status status = offered ? DPAR_OK : dpari_hx_offer(plan, s);
-    plan->stage = DPARI_HX_TAKING;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (forward) {
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
         dpari_hx_take(plan, step->r, step->self);
     } else {
-        dpari_hx_take(plan, step->s, step->own_first);
+        dpari_hx_take(plan, step->s, plan->x.step[s].alone ? step->s_items : step->own_first);
     }
-    return DPAR_OK;
 }
 
-/* True if an exchange of this mode has step s. */
-static int dpari_hx_has(const dpar_halo_plan *plan, int32_t s)
+/* Reads the addresses of a peer's arrays, which have changed. */
+static DPARI_COLD dpar_status dpari_hx_read_addresses(dpar_halo_plan *plan, dpari_hx_peer *peer,
+                                                      uint64_t version)
 {
-    return s >= 0 && s < plan->steps && (plan->step[s].modes >> plan->mode & 1) != 0;
-}
-
-/* Does the steps from s on that involve only this rank. plan->next is then the step after them. */
-static void dpari_hx_take_alone(dpar_halo_plan *plan, int32_t s)
-{
-    while (dpari_hx_has(plan, s) && plan->step[s].alone) {
-        const dpari_hx_step *step = &plan->step[s];
-        if (plan->mode == DPAR_HALO_FORWARD) {
-            dpari_hx_take(plan, step->r, step->r_items);
-            s++;
-        } else {
-            dpari_hx_take(plan, step->s, step->s_items);
-            s--;
-        }
-    }
-    plan->next = s;
-}
-
-/* Waits until the peer is ready, checks that it runs the same kind of exchange, and reads the
- * addresses of its arrays if they have changed. */
-static dpar_status dpari_hx_await_ready(dpar_halo_plan *plan, int32_t i, int32_t s, int wait)
-{
-    dpari_hx_peer *peer = &plan->peer[i];
-    const dpari_hx_line *line = &peer->line[plan->step[s].line];
-    dpar_status status = dpari_hx_await(plan, i, &line->ready, (uint64_t)plan->count << 8, wait);
-    uint64_t word;
     int32_t f;
-    if (status != DPAR_OK) {
-        return status;
+    for (f = 0; f < 2 * plan->fields; f++) {
+        peer->at[f] = (const unsigned char *)dpari_at(plan->x.world, peer->refs[f]);
+        if (peer->refs[f] != 0 && peer->at[f] == NULL) {
+            return dpari_exchange_unmapped(&plan->x, peer->refs[f]);
+        }
     }
-    word = DPARI_LOAD(&line->ready);
-    if (word >> 8 == (uint64_t)plan->count && (word & 255u) != dpari_hx_kind(plan)) {
-        return dpari_hx_fail(plan, DPAR_E_MISMATCH, i, NULL);
-    }
-    if (peer->flow[s].in_direct[plan->mode] > 0 && line->version != peer->version) {
-        for (f = 0; f < 2 * plan->fields; f++) {
-            peer->at[f] = (const unsigned char *)dpari_at(plan->world, peer->refs[f]);
-            if (peer->refs[f] != 0 && peer->at[f] == NULL) {
-                return dpari_hx_unmapped(plan, peer->refs[f]);
+    peer->version = version;
+    return DPAR_OK;
+}
+
+/* Takes the boxes of a peer. An adjoint adds them later, in the order of S. */
+static dpar_status dpari_hx_take_peer(void *of, int32_t s, int32_t i)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
+    dpari_hx_peer *peer = &plan->peer[i];
+    const dpari_hx_flow *flow = &peer->flow[s];
+    if (flow->reads[plan->x.mode]) {
+        const uint64_t version = plan->x.peer[i].line[plan->x.step[s].line].place[DPARI_HX_VERSION];
+        if (version != peer->version) {
+            const dpar_status status = dpari_hx_read_addresses(plan, peer, version);
+            if (status != DPAR_OK) {
+                return status;
             }
         }
-        peer->version = line->version;
+    }
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
+        dpari_hx_take(plan, flow->first, flow->boxes);
     }
     return DPAR_OK;
 }
 
-/* Takes boxes from the peers that share memory, in the order in which they are ready. */
-static dpar_status dpari_hx_take_shared(dpar_halo_plan *plan, int32_t s, int wait)
+/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach. */
+static dpar_status dpari_hx_finish(void *of, int32_t s)
 {
-    dpar_status all = DPAR_OK;
-    int32_t i, pass;
-    for (pass = 0; pass < (wait ? 2 : 1); pass++) {
-        all = DPAR_OK;
-        for (i = 0; i < plan->peers; i++) {
-            dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            dpar_status status;
-            if (flow->taken) {
-                continue;
-            }
-            status = dpari_hx_await_ready(plan, i, s, pass);
-            if (status == DPAR_MORE) {
-                all = DPAR_MORE;
-            } else if (status != DPAR_OK) {
-                return status;
-            } else {
-                flow->taken = 1;
-                if (plan->mode == DPAR_HALO_FORWARD) {
-                    dpari_hx_take(plan, flow->first, flow->boxes);
-                }
-            }
-        }
-        if (all == DPAR_OK) {
-            break;
-        }
-    }
-    return all;
-}
-
-/* Waits for message i, or tests it if `wait` is 0. */
-static dpar_status dpari_hx_wait_message(dpar_halo_plan *plan, int32_t i, int wait)
-{
-    const double began = dpari_hx_clock(plan);
-    const dpar_status status = wait ? dpar_wait(&plan->work[i]) : dpar_test(&plan->work[i]);
-    dpari_hx_count(plan, DPARI_HX_WAITING, began);
-    return status;
-}
-
-/* Takes the messages of a step. Message n is the n-th receive, in the order of the peers. */
-static dpar_status dpari_hx_take_messages(dpar_halo_plan *plan, int32_t s, int wait)
-{
-    dpar_status all = DPAR_OK;
-    int32_t i, n = 0;
-    for (i = 0; i < plan->peers; i++) {
-        dpari_hx_flow *flow = &plan->peer[i].flow[s];
-        dpar_status status;
-        if (plan->peer[i].world >= 0 || plan->peer[i].reached || flow->in_bytes[plan->mode] == 0) {
-            continue;
-        }
-        n++;
-        if (flow->taken > 1) {
-            continue;
-        }
-        status = dpari_hx_wait_message(plan, n - 1, wait);
-        if (status == DPAR_MORE) {
-            all = DPAR_MORE;
-        } else if (status != DPAR_OK) {
-            return status;
-        } else {
-            flow->taken = 2;
-            if (plan->mode == DPAR_HALO_FORWARD) {
-                dpari_hx_take(plan, flow->first, flow->boxes);
-            }
-        }
-    }
-    if (all == DPAR_OK && plan->reached > 0) { /* posted by dpari_hx_sync_near */
-        return dpari_hx_wait_message(plan, plan->messages - 1, wait);
-    }
-    return all;
-}
-
-/* Waits until peers have read this rank's arrays (and in an adjoint have set the halos that they
- * added to 0), and until messages have been sent. */
-static dpar_status dpari_hx_leave(dpar_halo_plan *plan, int32_t s, int wait)
-{
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->peers && plan->lends[plan->mode] && status == DPAR_OK; i++) {
-        if (plan->peer[i].world >= 0 && plan->peer[i].flow[s].out_direct[plan->mode] > 0) {
-            status = dpari_hx_await(plan, i, &plan->peer[i].line[plan->step[s].line].done,
-                                    (uint64_t)plan->count, wait);
-        }
-    }
-    for (i = 0; i < plan->messages && status == DPAR_OK; i++) {
-        status = dpari_hx_wait_message(plan, i, wait);
-    }
-    return status;
-}
-
-/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
- * DPAR_OK when they are finished. No peer reads the points that those steps write. */
-static dpar_status dpari_hx_advance_step(dpar_halo_plan *plan, int wait)
-{
-    const int32_t s = plan->now;
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    dpar_status status = DPAR_OK;
-    if (plan->stage == DPARI_HX_TAKING) {
-        status = dpari_hx_take_shared(plan, s, wait);
-        plan->stage += status == DPAR_OK;
+    if (plan->x.mode == DPAR_HALO_ADJOINT) {
+        dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
     }
-    if (plan->stage == DPARI_HX_COMING && status == DPAR_OK) {
-        status = plan->messages > 0 ? dpari_hx_take_messages(plan, s, wait) : DPAR_OK;
-        plan->stage += status == DPAR_OK;
+    if (!plan->elsewhere) {
+        return DPAR_OK;
     }
-    if (plan->stage == DPARI_HX_ADDING && status == DPAR_OK) {
-        if (plan->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
-        }
-        if (plan->elsewhere) {
-            dpari_hx_take_elsewhere(plan, step);
-            status = dpari_hx_settle(plan);
-        }
-        if (status != DPAR_OK) {
-            return status;
-        }
-        if (step->meets) {
-            dpari_publish(plan->world, &plan->line[step->line].done, (uint64_t)plan->count);
-        }
-        dpari_hx_take_alone(plan, plan->mode == DPAR_HALO_FORWARD ? s + 1 : s - 1);
-        plan->stage = DPARI_HX_LEAVING;
-    }
-    if (plan->stage == DPARI_HX_LEAVING && status == DPAR_OK) {
-        status = dpari_hx_leave(plan, s, wait);
-    }
-    return status;
+    dpari_hx_take_elsewhere(plan, step);
+    return dpari_hx_settle(plan);
 }
 
-/* True if this rank still has to post messages, of steps that have not begun. */
-static int dpari_hx_unposted(const dpar_halo_plan *plan)
+DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan)
 {
-    const int32_t on = plan->mode == DPAR_HALO_FORWARD ? 1 : -1;
-    const int begun = plan->stage != DPARI_HX_FINISHED && plan->next == plan->now;
-    int32_t s = plan->next + (begun ? on : 0), i;
-    for (; dpari_hx_has(plan, s); s += on) {
-        for (i = 0; i < plan->peers; i++) {
-            const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            if (plan->peer[i].world < 0 &&
-                (flow->in_bytes[plan->mode] > 0 || flow->out_bytes[plan->mode] > 0)) {
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
-
-/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
- * then never arrive. */
-static void dpari_hx_break_both(dpar_halo_plan *plan)
-{
-    if (plan->node->status != DPAR_OK && plan->comm->status == DPAR_OK) {
-        dpar_comm_abort(plan->comm, plan->node->status, plan->node->why.text);
-    }
-}
-
-/* Marks the exchange as ended. */
-static void dpari_hx_mark_ended(dpar_halo_plan *plan)
-{
-    plan->active = 0;
-    dpari_rest_drop(plan->comm, plan);
-}
-
-/* Ends an exchange that has failed, so that nothing of it remains in progress. */
-static DPARI_COLD dpar_status dpari_hx_abandon(dpar_halo_plan *plan, dpar_status status)
-{
-    dpari_hx_break_both(plan);
-    if (dpari_hx_broken(plan) != DPAR_OK) {
-        (void)dpar_wait_all(plan->work, plan->messages);
-    }
-    if (plan->elsewhere) {
-        (void)dpari_hx_settle(plan);
-    }
-    plan->messages = 0;
-    dpari_hx_mark_ended(plan);
-    return status;
-}
-
-/* Completes the step in progress and begins the next one. If `wait` is 0, returns DPAR_MORE instead
- * of waiting. Returns DPAR_OK if the next step has begun, or if there is none. */
-static dpar_status dpari_hx_next_step(dpar_halo_plan *plan, int wait)
-{
-    dpar_status status =
-        plan->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_advance_step(plan, wait);
-    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
-        status = dpari_hx_begin_step(plan, plan->next);
-    } else if (status == DPAR_OK) {
-        dpari_hx_mark_ended(plan);
-    }
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_hx_abandon(plan, status);
-}
-
-/* Posts the messages that an exchange still has to post, before another one begins. It is
- * comm->post_pending. */
-static dpar_status dpari_hx_post_rest(void *before)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)before;
-    dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && plan->active && dpari_hx_unposted(plan)) {
-        status = dpari_hx_next_step(plan, 1);
-    }
-    return status;
-}
-
-/* Advances an exchange through all its steps, as far as `wait` allows. */
-static dpar_status dpari_hx_run(dpar_halo_plan *plan, int wait)
-{
-    dpar_status status = DPAR_OK;
-    while (status == DPAR_OK && plan->active) {
-        status = dpari_hx_next_step(plan, wait);
-    }
-    return status;
+    plan->x.plan = plan;
+    plan->x.pack = dpari_hx_pack_step;
+    plan->x.message = dpari_hx_message;
+    plan->x.take_own = dpari_hx_take_own;
+    plan->x.take = dpari_hx_take_peer;
+    plan->x.finish = dpari_hx_finish;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Begins an exchange: first offers the boxes that peers can take at once, then does the steps that
- * involve only this rank, then begins the first other step. */
-static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t mode, int32_t op)
+/* Waits for the moves that a failed exchange has begun, and returns its status. */
+static dpar_status dpari_hx_ended(dpar_halo_plan *plan, dpar_status status)
 {
-    dpar_status status = DPAR_OK;
-    if (plan->world) { /* the other ranks may have timed out while they waited for this one */
-        status = dpari_group_broken(dpari_group_of(plan->node));
+    if (status < DPAR_OK && plan->elsewhere) {
+        (void)dpari_hx_settle(plan);
     }
-    if (status == DPAR_OK) {
-        status = dpari_hx_broken(plan);
-    }
-    if (status != DPAR_OK) {
-        dpari_hx_break_both(plan);
-        return status;
-    }
-    if (plan->active) {
-        return dpari_comm_wrong(plan->comm,
-                                "halo exchange %ld has not ended; call dpar_halo_plan_end first",
-                                plan->count);
-    }
-    status = dpari_rest_post(plan->comm);
+    return status;
+}
+
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
+static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t op)
+{
+    const dpar_status status = dpari_exchange_may_begin(&plan->x);
     if (status != DPAR_OK) {
         return status;
     }
-    if (mode == DPAR_HALO_FORWARD) {
+    if (op == DPAR_COPY) {
         dpari_hx_ask(plan);
     }
-    plan->count++;
-    plan->active = 1;
-    plan->mode = mode;
-    plan->op = op;
-    plan->messages = 0;
-    if (mode == DPAR_HALO_FORWARD && plan->early > 0) {
-        status = dpari_hx_offer(plan, plan->early);
-    }
-    if (status == DPAR_OK) {
-        dpari_hx_take_alone(plan, mode == DPAR_HALO_FORWARD ? 0 : plan->steps - 1);
-        plan->stage = DPARI_HX_FINISHED;
-    }
-    if (status == DPAR_OK && dpari_hx_has(plan, plan->next)) {
-        status = dpari_hx_begin_step(plan, plan->next);
-    }
-    if (status == DPAR_OK && dpari_hx_unposted(plan)) {
-        dpari_rest_leave(plan->comm, dpari_hx_post_rest, plan);
-    }
-    return status == DPAR_OK ? status : dpari_hx_abandon(plan, status);
+    plan->x.lends = plan->lends[op != DPAR_COPY];
+    return dpari_hx_ended(plan, dpari_exchange_begin(&plan->x, op, 0));
 }
 
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
 {
-    return plan ? dpari_hx_begin(plan, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+    return plan ? dpari_hx_begin(plan, DPAR_COPY) : DPAR_E_ARG;
 }
 
 /* Prepares the items again if they are prepared for another op. */
@@ -4232,7 +3925,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
                 dpar_type_name(plan->field[i].type));
         }
     }
-    for (s = 0; s < plan->steps && op != plan->prepared && !plan->active; s++) {
+    for (s = 0; s < plan->x.steps && op != plan->prepared && !plan->x.active; s++) {
         if (plan->step[s].modes == 1 << DPAR_HALO_FORWARD) {
             continue;
         }
@@ -4247,30 +3940,20 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t o
         }
         dpari_hx_gather_sends(plan, &plan->step[s], 1);
     }
-    if (!plan->active) {
+    if (!plan->x.active) {
         plan->prepared = op;
     }
-    return dpari_hx_begin(plan, DPAR_HALO_ADJOINT, op);
-}
-
-/* Advances an exchange. If its communicator has been closed, the exchange is only marked as ended,
- * because its memory has been freed. */
-static dpar_status dpari_hx_continue(dpar_halo_plan *plan, int wait)
-{
-    if (plan->active && plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
-        plan->active = plan->messages = 0;
-    }
-    return plan->active ? dpari_hx_run(plan, wait) : dpari_hx_broken(plan);
+    return dpari_hx_begin(plan, op);
 }
 
 DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan)
 {
-    return plan ? dpari_hx_continue(plan, 0) : DPAR_E_ARG;
+    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 0)) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan)
 {
-    return plan ? dpari_hx_continue(plan, 1) : DPAR_E_ARG;
+    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 1)) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan)
@@ -4288,30 +3971,19 @@ DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op)
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
 {
     dpar_status status;
+    int32_t refused;
     if (!plan) {
         return DPAR_OK;
     }
-    if (plan->comm->status != DPAR_OK && dpari_ended_is(plan->comm)) {
-        plan->active = plan->messages = 0;
-    }
-    status = dpari_hx_broken(plan);
-    if (plan->active && status == DPAR_OK) {
-        return dpari_comm_wrong(
-            plan->comm,
-            "dpar_halo_plan_free: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            plan->count);
-    }
-    if (status == DPAR_OK) {
-        status = dpar_barrier(plan->comm, NULL); /* peers may still read this rank's words */
-    } else if (plan->active) {
-        /* otherwise the end of the communicator would wait for its messages */
-        status = dpari_hx_abandon(plan, status);
+    status = dpari_exchange_close(&plan->x, "dpar_halo_plan_free: ", &refused);
+    if (refused) {
+        return status;
     }
     if (plan->elsewhere) {
         (void)dpari_hx_settle(plan); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(plan, 0);
     }
-    dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+    dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
     return dpari_object_end(status, plan->owned);
 }
 
@@ -4359,16 +4031,15 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!plan || !traffic || k < 0 || k > plan->peers) {
+    if (!plan || !traffic || k < 0 || k > plan->x.peers) {
         return 0;
     }
     dpari_zero(traffic, sizeof *traffic);
-    peer = k == plan->peers ? -1 : k;
-    traffic->peer = peer < 0 ? plan->rank : plan->peer[peer].rank;
-    traffic->hops = dpari_hx_hops(plan, plan->rank, traffic->peer);
-    traffic->way = peer >= 0 && plan->peer[peer].world < 0 && !plan->peer[peer].reached
-                       ? DPAR_HALO_MESSAGES
-                       : DPAR_HALO_PACKED;
+    peer = k == plan->x.peers ? -1 : k;
+    traffic->peer = peer < 0 ? plan->comm->rank : plan->x.peer[peer].rank;
+    traffic->hops = dpari_hx_hops(plan, plan->comm->rank, traffic->peer);
+    traffic->way =
+        peer >= 0 && dpari_exchange_sends(&plan->x, peer) ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
     for (s = 0; s < plan->forward; s++) {
         const dpari_hx_step *step = &plan->step[s];
         const int64_t first = peer < 0 ? step->r : step->s;
@@ -4439,17 +4110,16 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, 
     room.used = 0;
     x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
+    dpari_exchange_room(&x->x, &room, size->peers, size->steps, size->ranks);
     x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
     x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
                                                    DPARI_STRIDE_FEW * sizeof *x->spot);
     x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
     x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
     x->record = (int64_t *)dpari_room_take(
         &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
@@ -4873,11 +4543,9 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
     step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
     step.number = size->ordered ? i : -1;
     step.cut = size->cut;
-    step.line = i;
     if (i < 0 || size->cut < 0) {
         return step;
     }
-    step.line = 0; /* because ranks meet in only one step of each mode */
     if (i >= size->forward) {
         step.modes = 1 << DPAR_HALO_ADJOINT;
         step.along = DPARI_HX_WIDE;
@@ -5136,37 +4804,16 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of `words` words with the peers: sends the second half of plan->record, where
- * dpari_hx_to_peer places records, and receives into the first half. */
-static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
-{
-    const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
-    dpar_status status;
-    int32_t i;
-    for (i = 0; i < plan->peers; i++) {
-        dpar_call *in = &plan->call[i], *out = &plan->call[plan->peers + i];
-        dpari_zero(in, sizeof *in);
-        in->kind = DPAR_CALL_RECV;
-        in->type = DPAR_I64;
-        in->root = plan->peer[i].rank;
-        in->tag = plan->options.tag;
-        in->count = words;
-        *out = *in;
-        out->kind = DPAR_CALL_SEND;
-        in->out = plan->record + i * words;
-        out->in = plan->record + side + i * words;
-    }
-    status = dpar_batch(plan->comm, plan->call, 2 * plan->peers, plan->work);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    return dpar_wait_all(plan->work, 2 * plan->peers);
-}
-
 /* Returns the record of `words` words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
-    return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
+    return plan->record + plan->x.peers * dpari_hx_words(plan->fields, plan->x.steps) + i * words;
+}
+
+/* Sends the records of dpari_hx_to_peer, and receives those of the peers in plan->record. */
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
+{
+    return dpari_exchange_records(&plan->x, dpari_hx_to_peer(plan, 0, words), plan->record, words);
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -5178,10 +4825,10 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
     dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < plan->fields; i++) {
-        for (s = 0; s < plan->steps; s++) {
+        for (s = 0; s < plan->x.steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
                                         direction, dpari_hx_moves(&plan->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
                     plan->peer_of[transfer.peer] = 1;
@@ -5189,42 +4836,14 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
             }
         }
     }
-    plan->peer_of[plan->rank] = 0;
+    plan->peer_of[plan->comm->rank] = 0;
     for (i = 0; i < plan->comm->size; i++) {
         if (plan->peer_of[i]) {
-            plan->peer[plan->peers].rank = i;
-            plan->peer[plan->peers].world = -1;
-            plan->peer_of[i] = ++plan->peers;
+            plan->x.peer[plan->x.peers].rank = i;
+            plan->x.peer[plan->x.peers].world = -1;
+            plan->peer_of[i] = ++plan->x.peers;
         }
     }
-}
-
-/* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_plan *plan)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    const int apart = plan->node != plan->comm;
-    int32_t *rank_of =
-        plan->peer_of + plan->comm->size; /* rank in plan->comm of each rank of the node */
-    int32_t i;
-    if (!plan->world) {
-        return DPAR_OK;
-    }
-    if (apart) {
-        const dpar_status status =
-            dpar_all_gather(plan->node, &plan->rank, rank_of, 1, DPAR_I32, NULL);
-        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(plan->comm, status, plan->node->why.text);
-            return status;
-        }
-    }
-    for (i = 0; i < plan->node->size; i++) {
-        const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < plan->comm->size && plan->peer_of[rank]) {
-            plan->peer[plan->peer_of[rank] - 1].world = group->world_rank[i];
-        }
-    }
-    return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
@@ -5233,7 +4852,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
     const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
     dpar_status status;
     int32_t i, f, d;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         int64_t *r = dpari_hx_to_peer(plan, i, words);
         for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
             const dpari_hx_array *array = &plan->array[f];
@@ -5243,19 +4862,19 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
             }
             r[2 * DPAR_MAX_DIMS] = array->component;
             r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (plan->peer[i].world >= 0) + 16 * array->elsewhere;
+                                       8 * (plan->x.peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
     status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         const int64_t *r = plan->record + i * words;
         for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
             dpari_hx_array *array = &plan->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(array, &plan->field[f], plan->peer[i].rank);
+            dpari_hx_dense(array, &plan->field[f], plan->x.peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 array->origin[d] = r[d];
                 array->stride[d] = r[DPAR_MAX_DIMS + d];
@@ -5266,7 +4885,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
             array->reach[1] = (int32_t)(bits >> 2 & 1);
             array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
-                plan->peer[i].world = -1;
+                plan->x.peer[i].world = -1;
             }
         }
     }
@@ -5311,7 +4930,7 @@ static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *
     const int64_t bytes = item->elements * dpar_type_bytes(plan->field[item->field].type);
     const int packs = plan->options.method == DPAR_HALO_PACKED ||
                       (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
-                       plan->world->crowded && bytes < DPARI_HX_CROWDED);
+                       plan->x.world->crowded && bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
            dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
                              plan->field[item->field].type) >= run;
@@ -5374,7 +4993,7 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(field->type),
-                  world = peer < 0 ? -1 : plan->peer[peer].world;
+                  world = peer < 0 ? -1 : plan->x.peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
     dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
     dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
@@ -5429,23 +5048,26 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    dpari_exchange_flow *run;
     const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
         return;
     }
     flow = &plan->peer[item->peer].flow[s];
+    run = &plan->x.flow[item->peer * plan->x.steps + s];
     for (d = 0; d < item->dims; d++) {
         flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
     if (modes >> give & 1 && item->packs) {
-        item->pack_at = dpari_hx_append(plan, item, &flow->out_bytes[give]);
+        item->pack_at = dpari_hx_append(plan, item, &run->out_bytes[give]);
     }
     if (modes >> take & 1 && !item->direct) {
-        item->take_at = dpari_hx_append(plan, item, &flow->in_bytes[take]);
+        item->take_at = dpari_hx_append(plan, item, &run->in_bytes[take]);
     }
-    flow->out_direct[give] += modes >> give & 1 && !item->packs;
-    flow->in_direct[take] += modes >> take & 1 && item->direct;
+    run->lends[give] |= modes >> give & 1 && !item->packs;
+    run->takes[take] |= modes >> take & 1;
+    flow->reads[take] |= modes >> take & 1 && item->direct;
 }
 
 /* Counts the items of list R of step s for each peer and for this rank itself. With `fill`, which
@@ -5457,7 +5079,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
     dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, step, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&plan->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -5465,7 +5087,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
             const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             int64_t *count = &step->self;
             int64_t first = step->r;
-            if (transfer.peer != plan->rank) {
+            if (transfer.peer != plan->comm->rank) {
                 dpari_hx_flow *flow = &plan->peer[plan->peer_of[transfer.peer] - 1].flow[s];
                 count = &flow->boxes;
                 first = flow->first;
@@ -5490,7 +5112,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
     dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
                                 DPAR_TRANSFER_SEND, dpari_hx_moves(&plan->options),
                                 NULL) != DPAR_OK) {
             continue;
@@ -5504,7 +5126,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
                 dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
-                if (transfer.peer != plan->rank) {
+                if (transfer.peer != plan->comm->rank) {
                     plan->peer[plan->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
@@ -5523,7 +5145,7 @@ static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
     dpari_hx_list_receives(plan, s, 0);
     at += step->self;
     step->self = 0;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         plan->peer[i].flow[s].first = at;
         at += plan->peer[i].flow[s].boxes;
         plan->peer[i].flow[s].boxes = 0;
@@ -5538,19 +5160,19 @@ static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
     return at;
 }
 
-/* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
- * therefore write it only when all peers that read it in any of these steps are done. */
+/* Sets `packed` of the flows. Steps that share a line pack into the same memory, in either mode. A
+ * rank may therefore write it only when all peers that read it in any of these steps are done. */
 static void dpari_hx_mark_packed(dpar_halo_plan *plan)
 {
     int32_t s, t, i;
-    for (s = 0; s < plan->steps; s++) {
-        for (t = 0; t < plan->steps; t++) {
-            if (plan->step[s].line != plan->step[t].line) {
+    for (s = 0; s < plan->x.steps; s++) {
+        for (t = 0; t < plan->x.steps; t++) {
+            if (plan->x.step[s].line != plan->x.step[t].line) {
                 continue;
             }
-            for (i = 0; i < plan->peers; i++) {
-                const dpari_hx_flow *flow = &plan->peer[i].flow[t];
-                plan->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
+            for (i = 0; i < plan->x.peers; i++) {
+                dpari_exchange_flow *flow = &plan->x.flow[i * plan->x.steps];
+                flow[s].packed |= flow[t].out_bytes[0] > 0 || flow[t].out_bytes[1] > 0;
             }
         }
     }
@@ -5561,34 +5183,38 @@ static void dpari_hx_mark_packed(dpar_halo_plan *plan)
  * and the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *plan)
 {
-    int32_t s, i, mode;
+    dpari_exchange_step *step;
+    int32_t s, i;
     int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         if (s == plan->forward) { /* the steps of the adjoint use the same memory */
             gives = 0;
             comes = 0;
         }
-        plan->step[s].alone = !plan->elsewhere;
-        for (i = 0; i < plan->peers; i++) {
+        step = &plan->x.step[s];
+        step->alone = !plan->elsewhere;
+        for (i = 0; i < plan->x.peers; i++) {
             dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
-            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
-            for (mode = 0; mode < 2; mode++) {
-                flow->out_at[mode] = gives;
-                flow->in_at[mode] = comes;
-                plan->lends[mode] |= flow->out_direct[mode] > 0;
-            }
-            plan->step[s].meets |= plan->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
-            plan->step[s].alone &= flow->boxes + flow->sends == 0;
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
+            const int64_t out = dpari_most(run->out_bytes[0], run->out_bytes[1]);
+            const int64_t in = dpari_most(run->in_bytes[0], run->in_bytes[1]);
+            const int shares = plan->x.peer[i].world >= 0;
+            flow->out_at = gives;
+            flow->in_at = comes;
+            plan->lends[0] |= run->lends[0];
+            plan->lends[1] |= run->lends[1];
+            step->meets |= shares && flow->boxes + flow->sends > 0;
+            step->alone &= flow->boxes + flow->sends == 0;
+            plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (plan->peer[i].world < 0) {
+            if (plan->x.peer[i].world < 0) {
                 comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             }
         }
         plan->turn = dpari_most(plan->turn, gives);
         plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
-    for (k = 0; k < plan->step[plan->steps - 1].s + plan->step[plan->steps - 1].s_items; k++) {
+    for (k = 0; k < plan->step[plan->x.steps - 1].s + plan->step[plan->x.steps - 1].s_items; k++) {
         const dpar_halo_field *field = &plan->field[plan->item[k].field];
         if (dpari_hx_mem(field)) {
             plan->look_bytes =
@@ -5624,16 +5250,16 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
  * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t lines = plan->world ? plan->steps * (int64_t)sizeof(dpari_hx_line) : 0;
-    const int64_t refs = plan->world ? dpari_hx_refs_bytes(plan) : 0;
-    dpar_comm *of = plan->world ? plan->node : plan->comm;
+    const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
+    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    plan->in_order = !plan->world && plan->comm->mem != NULL;
-    plan->nears = !plan->world && plan->steps == 1 && plan->options.method != DPAR_HALO_MESSAGES &&
-                  of->engine.alloc_shared != NULL;
+    plan->in_order = !plan->x.world && plan->comm->mem != NULL;
+    plan->nears = !plan->x.world && plan->x.steps == 1 &&
+                  plan->options.method != DPAR_HALO_MESSAGES && of->engine.alloc_shared != NULL;
     turns += plan->nears;
     if (plan->in_order) {
         outside = dpari_hx_first_outside(plan);
@@ -5648,17 +5274,17 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, of->why.text);
     }
-    plan->memory = (unsigned char *)memory;
+    plan->x.memory = (unsigned char *)memory;
     if (plan->in_order && outside < plan->fields) {
         return dpari_wrong(
             why,
             "field %d of rank %d must be in the communicator's memory: its mem must be "
             "comm->mem",
-            outside, plan->rank);
+            outside, plan->comm->rank);
     }
-    plan->line = (dpari_hx_line *)memory;
-    plan->refs = (uint64_t *)(void *)(plan->memory + lines);
-    plan->staging = plan->memory + lines + refs;
+    plan->x.line = (dpari_exchange_line *)memory;
+    plan->refs = (uint64_t *)(void *)(plan->x.memory + lines);
+    plan->staging = plan->x.memory + lines + refs;
     plan->arrivals = plan->staging + turns * plan->turn;
     plan->look = plan->in_order ? NULL : plan->arrivals + plan->arrive_bytes;
     return DPAR_OK;
@@ -5671,43 +5297,46 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
     const dpar_halo_field *field = &plan->field[f];
     plan->part[2 * f] = (unsigned char *)field->data;
     plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (plan->world) { /* the reference is 0 if there is no array or peers cannot read it */
-        plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
+    if (plan->x.world) { /* the reference is 0 if there is no array or peers cannot read it */
+        plan->refs[2 * f] = field->data ? dpari_ref(plan->x.world, field->data, 1) : 0;
         plan->refs[2 * f + 1] =
-            field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
+            field->compact_halo ? dpari_ref(plan->x.world, field->compact_halo, 1) : 0;
     }
 }
 
-/* Finds the memory of a peer's plan: its words and staging memory if the peer shares memory with
- * this rank, or only its staging memory if this rank's device can reach it. record: the peer's
+/* Finds the memory of the plan of peer i: its words and staging memory if the peer shares memory
+ * with this rank, or only its staging memory if this rank's device can reach it. record: the peer's
  * record. */
-static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
-                                       const int64_t *record, dpar_why *why)
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, int32_t i, const int64_t *record,
+                                       dpar_why *why)
 {
+    dpari_hx_peer *peer = &plan->peer[i];
+    dpari_exchange_peer *run = &plan->x.peer[i];
     unsigned char *memory;
-    if (peer->world >= 0) {
-        memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
+    if (run->world >= 0) {
+        memory = (unsigned char *)dpari_at(plan->x.world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
             dpari_text_why(&text, why);
-            dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
+            dpari_put_unmapped(&text, plan->x.world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
-        peer->line = (dpari_hx_line *)(void *)memory;
-        peer->refs = (const uint64_t *)(const void *)(peer->line + plan->steps);
-        peer->staging = memory + (plan->staging - plan->memory);
+        run->line = (dpari_exchange_line *)(void *)memory;
+        peer->refs = (const uint64_t *)(const void *)(run->line + plan->x.steps);
+        peer->staging = memory + (plan->staging - plan->x.memory);
+        plan->x.shared++;
         peer->turn = record[5];
         return DPAR_OK;
     }
     if (record[7] && plan->nears) { /* both must reach the other's memory */
         peer->staging =
-            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->memory, peer->rank);
-        peer->reached = peer->staging != NULL;
+            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->x.memory, run->rank);
+        run->reached = peer->staging != NULL;
         peer->turn = record[5];
     }
-    if (peer->reached) {
-        plan->peer_of[plan->comm->size + plan->reached] = peer->rank;
-        plan->reached++;
+    if (run->reached) {
+        plan->x.rank_of[plan->x.reached] = run->rank;
+        plan->x.reached++;
     }
     return DPAR_OK;
 }
@@ -5716,48 +5345,49 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
  * that the other one expects. */
 static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->x.steps;
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         int64_t *r = dpari_hx_to_peer(plan, i, words);
-        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
+        for (s = 0; s < plan->x.steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
             r[0] = (int64_t)flow->hash[1]; /* the peer compares it with the hash of its R */
             r[1] = (int64_t)flow->hash[0];
-            r[2] = flow->out_at[0]; /* the same in both modes */
-            r[3] = flow->out_bytes[0];
-            r[4] = flow->out_bytes[1];
+            r[2] = flow->out_at;
+            r[3] = run->out_bytes[0];
+            r[4] = run->out_bytes[1];
             r[5] = plan->turn;
-            r[6] = plan->world ? (int64_t)dpari_ref(plan->world, plan->memory, 1) : 0;
+            r[6] = plan->x.world ? (int64_t)dpari_ref(plan->x.world, plan->x.memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->memory,
-                                                                  plan->peer[i].rank) != NULL;
+            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->x.memory,
+                                                                  plan->x.peer[i].rank) != NULL;
         }
     }
     status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < plan->peers; i++) {
-        dpari_hx_peer *peer = &plan->peer[i];
+    for (i = 0; i < plan->x.peers; i++) {
+        const dpari_exchange_peer *peer = &plan->x.peer[i];
         const int64_t *r = plan->record + i * words;
-        status = dpari_hx_reach_peer(plan, peer, r, why);
+        status = dpari_hx_reach_peer(plan, i, r, why);
         if (status != DPAR_OK) {
             return status;
         }
-        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *flow = &peer->flow[s];
+        for (s = 0; s < plan->x.steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
             if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
-                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
+                r[3] != run->in_bytes[0] || r[4] != run->in_bytes[1]) {
                 return dpari_say(
                     DPAR_E_MISMATCH, why,
                     "ranks %d and %d expect different boxes from each other: their grids differ",
-                    plan->rank, peer->rank);
+                    plan->comm->rank, peer->rank);
             }
-            if (peer->world >= 0 || peer->reached) {
-                flow->in_at[0] = r[2];
-                flow->in_at[1] = r[2];
+            if (!dpari_exchange_sends(&plan->x, i)) {
+                flow->in_at = r[2];
             }
         }
     }
@@ -5772,7 +5402,7 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
         return DPAR_OK;
     }
     return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->rank, plan->memory_bytes, dpar_status_text(status));
+                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
 }
 
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
@@ -5784,8 +5414,8 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
         dpari_hx_bind_field(plan, i);
     }
     plan->version = 1;
-    for (s = 0; s < plan->steps && plan->world; s++) {
-        plan->line[s].version = 1;
+    for (s = 0; s < plan->x.steps && plan->x.world; s++) {
+        plan->x.line[s].place[DPARI_HX_VERSION] = 1;
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
@@ -5799,14 +5429,14 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t at = 0;
-    dpar_status status = dpari_hx_find_node(plan);
+    dpar_status status = dpari_exchange_find_node(&plan->x);
     if (status == DPAR_OK) {
         status = dpari_hx_exchange_arrays(plan);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         at = dpari_hx_list(plan, s, at);
     }
     dpari_hx_flows(plan);
@@ -5816,9 +5446,9 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
         status = dpari_hx_connect(plan, why);
     }
     if (status != DPAR_OK) {
-        if (plan->memory) {
+        if (plan->x.memory) {
             (void)dpari_hx_pin_all(plan, 0);
-            dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+            dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
         }
         return status;
     }
@@ -5833,15 +5463,15 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
     const int32_t method = plan->options.method;
     const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
-    const int shares = plan->world && allowed;
+    const int shares = plan->x.world && allowed;
     int32_t i;
     for (i = 0; i < plan->fields; i++) {
         const dpar_halo_field *field = &plan->field[i];
-        dpari_hx_array_of(&plan->array[i], field, plan->rank);
+        dpari_hx_array_of(&plan->array[i], field, plan->comm->rank);
         plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
-                                  (later || dpari_ref(plan->world, field->data, 1) != 0);
+                                  (later || dpari_ref(plan->x.world, field->data, 1) != 0);
         plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
-                                  dpari_ref(plan->world, field->compact_halo, 1) != 0;
+                                  dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -5907,6 +5537,25 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
     return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
+/* Sets what the exchange needs of the descriptor. */
+static void dpari_hx_set_exchange(dpar_halo_plan *plan, dpar_comm *comm,
+                                  const dpar_halo_plan_desc *desc)
+{
+    dpari_exchange *x = &plan->x;
+    x->comm = comm;
+    x->node = comm->node ? comm->node : comm;
+    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->name = "halo";
+    x->end = "dpar_halo_plan_end";
+    x->item = "field";
+    x->items = desc->field_count;
+    x->tag = desc->tag;
+    x->timers = desc->timers;
+    x->together = 1; /* a device orders its operations: a receive alone would wait for ever */
+    x->self = -1;
+    dpari_hx_set_functions(plan);
+}
+
 /* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
@@ -5917,24 +5566,24 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     dpari_zero(memory, (size_t)need);
     plan = dpari_hx_layout(size, memory, &bytes);
     plan->comm = comm;
-    plan->node = comm->node ? comm->node : comm;
-    plan->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(plan->node);
+    dpari_hx_set_exchange(plan, comm, desc);
     plan->options = *desc;
     plan->options.field = plan->field;
-    plan->rank = comm->rank;
-    plan->wide = dpari_os_wide();
+    plan->wide = dpari_cpu_wide();
     plan->fields = desc->field_count;
-    plan->steps = size->steps;
+    plan->x.steps = size->steps;
     plan->items = size->items;
     for (i = 0; i < plan->fields; i++) {
         plan->field[i] = desc->field[i];
         plan->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
-    for (i = 0; i < plan->steps; i++) {
+    for (i = 0; i < plan->x.steps; i++) {
         plan->step[i] = dpari_hx_step_of(size, i);
+        plan->x.step[i].modes = plan->step[i].modes;
+        plan->x.step[i].line = size->cut < 0 ? i : 0; /* ranks meet in only one step of each mode */
     }
     plan->forward = size->forward;
-    plan->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
+    plan->x.early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return plan;
 }
 
@@ -5980,6 +5629,16 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
+DPARI_INTERNAL void *dpari_hx_bound(const dpar_halo_plan *plan, int32_t field)
+{
+    return plan->field[field].data;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_hx_release(dpar_halo_plan *plan)
+{
+    dpari_object_release(plan->owned);
+}
+
 /* Returns words for a message that name the arrays that are not NULL. */
 static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
 {
@@ -6005,11 +5664,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
             plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)",
             field, plan->fields - 1);
     }
-    if (plan->active) {
-        return dpari_comm_wrong(
-            plan->comm,
-            "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            plan->count);
+    if (dpari_exchange_is_over(&plan->x, "dpar_halo_plan_bind: ") != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     if ((data != NULL) != (plan->part[2 * field] != NULL) ||
         (halos != NULL) != (plan->part[2 * field + 1] != NULL)) {
@@ -6021,8 +5677,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
                                 dpari_hx_given(data, halos));
     }
     array = &plan->array[field];
-    if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
+    if ((array->reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
@@ -6037,8 +5693,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
         dpari_hx_gather_all(plan);
     }
     plan->version++;
-    for (s = 0; s < plan->steps && plan->world; s++) {
-        plan->line[s].version = plan->version;
+    for (s = 0; s < plan->x.steps && plan->x.world; s++) {
+        plan->x.line[s].place[DPARI_HX_VERSION] = plan->version;
     }
     return DPAR_OK;
 }
@@ -6189,128 +5845,17 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_p
     return DPAR_OK;
 }
 
-/* ==== halo/grid.c ==== */
+/* ==== halo/grid_object.c ==== */
 
-/* Implements grids: arrays with halos, exchanged by address.
- *
- * A grid keeps a table of known arrays and their shapes, and a list of plans. An exchange looks up
- * its arrays, and finds the plan for this combination of shapes and depth or makes one with
- * halo_exchange.c. It then binds the arrays to the plan, runs it, and fills the halos at mirrors.
- * The plan that ran last with one array is tried first, so that codes that swap two arrays pay no
- * lookup. Mirrors are lists of boxes, dim after dim, each of which also reflects the halos that the
- * dims before it have filled.
- *
- * Plans are found by shapes and not by addresses, because making a plan is collective: either all
- * ranks must find a plan, or none. Ranks agree on the number of a shape when an array is attached
- * or allocated. Addresses may then differ and change on each rank independently. */
+/* Implements the handle of a grid, and allocates the memory of its data. */
 
-enum {
-    DPARI_GX_SHAPES = 256, /* the most shapes; dpari_gx_known compares them, a byte each */
-    DPARI_GX_KNOWN = 72,   /* number of entries of arrays that are allocated together */
-    DPARI_GX_ALIGN = 64,   /* alignment of the first own point, in bytes: a cache line */
-    DPARI_GX_PAGE = 4096,  /* bytes of a page */
-    DPARI_GX_SKEW = 320    /* each array begins this number of bytes further in a page than the one
-                              before it, so that arrays do not use the same sets of a cache */
-};
-
-/* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
-typedef struct dpari_gx_shape {
-    struct dpari_gx_shape *next;
-    dpar_halo halo;        /* the whole halo of the array */
-    dpar_grid_field field; /* with strides and component_stride, also if the array is dense */
-    int32_t number;        /* the same on all ranks */
-    int32_t type, components;
-    int32_t reach;  /* 1 if peers may read the arrays in place */
-    int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
-                       that they are always packed */
-} dpari_gx_shape;
-
-/* An array that was allocated by dpar_grid_array or attached. */
-typedef struct dpari_gx_array {
-    void *at; /* the address of its first own point */
-    const dpari_gx_shape *shape;
-    void *memory;      /* the allocation of dpar_grid_array; NULL if the array is the caller's */
-    int64_t number;    /* in the order in which arrays became known; the same on all ranks */
-    int64_t low, high; /* addresses where its points begin and end */
-} dpari_gx_array;
-
-/* Entries of arrays are allocated in pages, because they must not move. */
-typedef struct dpari_gx_page {
-    struct dpari_gx_page *next;
-    int32_t count;
-    dpari_gx_array array[DPARI_GX_KNOWN];
-} dpari_gx_page;
-
-/* One box of halo cells beyond a mirror, and the copy that fills it. */
-typedef struct dpari_gx_mirror {
-    int32_t item;        /* number of the array in the plan */
-    int32_t dim;         /* of the mirror */
-    int64_t to, from;    /* bytes from the address of the array */
-    dpari_stride stride; /* the copy by the CPU */
-    dpar_mem_box box;    /* the same copy in a device's memory */
-} dpari_gx_mirror;
-
-/* A planned exchange of some arrays to some depth. */
-typedef struct dpari_gx_plan {
-    struct dpari_gx_plan *next;
-    dpar_halo_plan *exchange;
-    void **at;    /* [count] the arrays that are bound. The address of this plan, which no array
-                 has, if an array must be bound again */
-    void *before; /* in a plan of one array: the array that was bound before this one, or NULL */
-    const dpari_gx_shape **shape; /* [count] */
-    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
-    dpar_halo_field *field;       /* [count] */
-    void *rest;                   /* memory of the next two lists */
-    dpari_gx_mirror *mirror;      /* [mirrors] dim after dim */
-    dpar_mem_box *box;            /* [mirrors] of arrays in a device's memory, otherwise NULL */
-    int64_t bytes, rest_bytes;    /* sizes of this struct's memory and of `rest` */
-    int32_t count;                /* number of arrays */
-    int32_t depth;                /* in cells; 0 is the whole halo */
-    int32_t mirrors;
-    int32_t active; /* 1 if its exchange has begun and not ended */
-} dpari_gx_plan;
-
-/* A grid. The caller has a pointer to its first field. */
-typedef struct dpari_gx {
-    dpar_grid head;
-    dpar_grid_desc desc;
-    dpari_on_end ending; /* its entry in the communicator's list, which sets head.comm to NULL */
-    const dpar_mem *mem; /* functions for arrays in a device's memory; NULL for the host's */
-    /* the halo's width on each side of each dim, and the largest of these */
-    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
-    dpar_halo halo;                /* of cells */
-    dpari_gx_shape plain;          /* the shape of unknown addresses, if desc.type is set */
-    int64_t plain_low, plain_high; /* bytes from such an address to the ends of its points */
-    dpari_gx_shape *shapes;
-    dpari_gx_page *pages;
-    dpari_gx_plan *plans; /* in the order in which they were made, which is the same on all ranks */
-    /* The plan that ran last, of those with one array, the whole halo and no mirrors, in a grid
-     * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. */
-    dpari_gx_plan *quick;
-    void *now; /* the array bound to `quick`, or the grid's own address if there is none */
-    dpar_halo_plan *now_exchange; /* quick->exchange */
-    int64_t arrays;               /* number of arrays that became known so far */
-    int64_t bytes;                /* size of this struct's memory */
-    int32_t shapes_known;         /* number of shapes */
-    int32_t under_way;            /* number of exchanges that have begun and not ended */
-} dpari_gx;
-
-/* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
-static dpari_gx *dpari_gx_of(dpar_grid *grid)
+DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid)
 {
     return grid && grid->comm ? (dpari_gx *)(void *)grid : NULL;
 }
 
-/* Returns the grid behind a handle, even if its world was closed, for functions that only read it.
- */
-static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
-{
-    return (const dpari_gx *)(const void *)grid;
-}
-
-/* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the
- * communicator is broken, keeps the first error's status and message. */
-static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status,
+                                                   const dpar_why *why)
 {
     dpar_comm *comm = grid->head.comm;
     if (status == DPAR_OK) {
@@ -6319,12 +5864,50 @@ static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, c
     return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
-/* ---- a grid ---------------------------------------------------------------------------------- */
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
+                                                   dpar_why *why)
+{
+    int64_t bytes = (int64_t)sizeof(dpari_gx);
+    int64_t *room;
+    dpari_gx *made;
+    int32_t d, i;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            bytes += 8 * ((int64_t)desc->parts[d] + 1);
+        }
+    }
+    made = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = made;
+    if (!made) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
+    }
+    made->desc = *desc;
+    made->bytes = bytes;
+    room = (int64_t *)(void *)(made + 1);
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (desc->cuts[d] && desc->parts[d] > 0) {
+            for (i = 0; i <= desc->parts[d]; i++) {
+                room[i] = desc->cuts[d][i];
+            }
+            made->desc.cuts[d] = room;
+            room += i;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ==== halo/grid_cut.c ==== */
+
+/* Checks the description of a grid, and cuts its cells into one block per rank.
+ *
+ * Everything here is local. The ranks compare the description afterwards (dpari_gx_state), so that
+ * a rank that finds a fault does not leave the others waiting. */
 
 /* True if the value is 0 or 1. */
-static DPARI_COLD int dpari_gx_flag(int32_t v)
+static DPARI_COLD int dpari_gx_flag(int32_t value)
 {
-    return v == 0 || v == 1;
+    return value == 0 || value == 1;
 }
 
 /* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
@@ -6375,9 +5958,9 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
 }
 
 /* Checks the description, without the other ranks, and sets the halo's width on each side. */
-static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_desc *desc,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
 {
+    const dpar_grid_desc *desc = &grid->desc;
     int32_t d;
     if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS) {
         return dpari_wrong(why, "grid: desc.dims is %d; it must be 1 to %d", desc->dims,
@@ -6477,7 +6060,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
 }
 
 /* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
@@ -6520,8 +6103,43 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
     return DPAR_OK;
 }
 
-/* Lists the fields of a description that must be equal on all ranks. */
-static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
+/* Checks that the rank's block has the size that the caller expects
+ * (dpar_grid_desc.expected_count).
+ */
+static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
+                                                   dpar_why *why)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
+                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
+                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm,
+                                                         dpar_why *why)
+{
+    dpar_status status = dpari_gx_check(grid, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_parts(grid, comm->size, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_cut(grid, comm, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_compare_own(grid, comm->rank, why);
+    }
+    return status;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
 {
     const dpar_grid_desc *desc = (const dpar_grid_desc *)given;
     int32_t d, p;
@@ -6548,50 +6166,24 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* Allocates a grid and, after it in memory, copies of its cuts. */
-static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
-                                           dpar_why *why)
-{
-    int64_t bytes = (int64_t)sizeof(dpari_gx);
-    int64_t *room;
-    dpari_gx *made;
-    int32_t d, i;
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (desc->cuts[d] && desc->parts[d] > 0) {
-            bytes += 8 * ((int64_t)desc->parts[d] + 1);
-        }
-    }
-    made = (dpari_gx *)dpari_os_pages(bytes);
-    *grid = made;
-    if (!made) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: %ld bytes cannot be allocated (is ulimit -v too small?)", bytes);
-    }
-    made->desc = *desc;
-    made->now = made;
-    made->bytes = bytes;
-    room = (int64_t *)(void *)(made + 1);
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        if (desc->cuts[d] && desc->parts[d] > 0) {
-            for (i = 0; i <= desc->parts[d]; i++) {
-                room[i] = desc->cuts[d][i];
-            }
-            made->desc.cuts[d] = room;
-            room += i;
-        }
-    }
-    return DPAR_OK;
-}
+/* ==== halo/grid_shape.c ==== */
 
-/* ---- arrays ---------------------------------------------------------------------------------- */
+/* Computes where the points of an array are, from its type and its dpar_grid_field: the default
+ * strides, the halo with the faces between cells, and the first and the last address. */
 
-/* Returns the number of points of this rank's array in a dim, with its halo. */
-static int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field, int32_t d)
+DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                       int32_t d)
 {
     return grid->low[d] + grid->head.count[d] + (field->location[d] != 0) + grid->high[d];
 }
 
-/* Checks type, components and points of an array, without the other ranks. */
+DPARI_INTERNAL int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
+{
+    const int64_t w = side ? grid->high[d] : grid->low[d];
+    return depth > 0 ? dpari_least(w, depth) : w;
+}
+
+/* Checks type, components and points of an array. */
 static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
                                                    const dpar_grid_field *field, dpar_why *why)
 {
@@ -6603,7 +6195,8 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
             why, "grid: type %s (%d) is not allowed: its elements have no whole number of bytes",
             dpar_type_name(type), type);
     }
-    if (field->components < 0 || field->components > 1 << 24 || !dpari_gx_flag(field->order)) {
+    if (field->components < 0 || field->components > 1 << 24 || field->order < 0 ||
+        field->order > 1) {
         return dpari_wrong(
             why,
             "grid: field.components is %d (0 to 2^24 allowed) and field.order %d (0 or 1 "
@@ -6613,7 +6206,7 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
-        if (!dpari_gx_flag(field->location[d])) {
+        if (field->location[d] < 0 || field->location[d] > 1) {
             return dpari_wrong(why,
                                "grid: field.location[%d] is %d; it must be 0 (cells) or 1 (faces)",
                                d, field->location[d]);
@@ -6636,19 +6229,17 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Describes the shape of an array: its halo, and the default strides if the field sets none. */
-static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
-                                         const dpar_grid_field *field, dpari_gx_shape *shape)
+/* Sets halo, components and strides of an array's shape, with the defaults that the field leaves
+ * open. */
+static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar_grid_field *field,
+                                                dpari_gx_shape *shape)
 {
     int64_t step;
     int32_t d, k, dense = 1;
-    dpari_zero(shape, sizeof *shape);
-    shape->type = type;
     shape->field = *field;
-    shape->components = field->components > 0 ? field->components : 1;
-    shape->field.components = shape->components;
+    shape->field.components = field->components > 0 ? field->components : 1;
     shape->halo = grid->halo;
-    step = field->component_stride != 0 ? 1 : shape->components;
+    step = field->component_stride != 0 ? 1 : shape->field.components;
     shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
     for (d = 0; d < grid->head.dims; d++) {
         dense = dense && field->stride[d] == 0;
@@ -6672,22 +6263,20 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *grid, int32_t type,
     }
 }
 
-/* Computes the distance in elements from the address of an array to its first element in memory
- * (*low) and to one past the last (*high). Returns 0, or 1 + the dim whose stride reaches further
- * than 2^57 bytes, where dim number `dims` means the components. */
-static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                        int64_t *low, int64_t *high)
+/* Computes shape->low and shape->high. Returns 0, or 1 + the dim whose stride reaches further than
+ * 2^57 bytes, where dim number `dims` means the components. */
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *shape)
 {
     const int64_t most = INT64_C(1) << 57;
+    const int64_t bytes = dpar_type_bytes(shape->type);
+    int64_t low = 0, high = 1; /* in elements */
     int32_t d;
-    *low = 0;
-    *high = 1;
     for (d = 0; d <= grid->head.dims; d++) {
         const int comps = d == grid->head.dims;
         const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
         const int64_t below = comps ? 0 : grid->low[d];
-        const int64_t above =
-            comps ? shape->components - 1 : dpari_gx_points(grid, &shape->field, d) - 1 - below;
+        const int64_t above = comps ? shape->field.components - 1
+                                    : dpari_gx_points(grid, &shape->field, d) - 1 - below;
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -6696,12 +6285,14 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, const dpari_gx_sha
         if (!dpari_mul(size, below, &a) || !dpari_mul(size, above, &b) || a > most || b > most) {
             return d + 1;
         }
-        *low -= step < 0 ? b : a;
-        *high += step < 0 ? a : b;
-        if (*high - *low > most / dpar_type_bytes(shape->type)) {
+        low -= step < 0 ? b : a;
+        high += step < 0 ? a : b;
+        if (high - low > most / bytes) {
             return d + 1;
         }
     }
+    shape->low = low * bytes;
+    shape->high = high * bytes;
     return 0;
 }
 
@@ -6743,7 +6334,8 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
             }
         }
         left &= ~((uint32_t)1 << next);
-        points = next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->components;
+        points =
+            next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->field.components;
         if (points > 1 && step < taken) {
             if (next < dims) {
                 return dpari_wrong(
@@ -6763,238 +6355,50 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     return DPAR_OK;
 }
 
-/* Checks that the addresses of an array are not too far apart and that it does not overlap
- * itself. */
-static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                                  int32_t rank, int64_t *low, int64_t *high,
-                                                  dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, int32_t type,
+                                                          const dpar_grid_field *field,
+                                                          int32_t rank, dpari_gx_shape *shape,
+                                                          dpar_why *why)
 {
-    const int32_t d = dpari_gx_span(grid, shape, low, high) - 1;
-    if (d >= 0) {
-        if (d == grid->head.dims) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
-                             "%ld elements apart",
-                             rank, shape->components, shape->field.component_stride);
-        }
+    dpar_grid_field cells;
+    dpar_status status;
+    int32_t d;
+    dpari_zero(&cells, sizeof cells);
+    dpari_zero(shape, sizeof *shape);
+    field = field ? field : &cells;
+    status = dpari_gx_check_field(grid, type, field, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    shape->type = type;
+    dpari_gx_describe_points(grid, field, shape);
+    d = dpari_gx_span(grid, shape) - 1;
+    if (d < 0) {
+        return dpari_gx_check_apart(grid, shape, rank, why);
+    }
+    if (d == grid->head.dims) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
-                         "%d, %ld elements apart",
-                         rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
+                         "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
+                         "%ld elements apart",
+                         rank, shape->field.components, shape->field.component_stride);
     }
-    return dpari_gx_check_apart(grid, shape, rank, why);
+    return dpari_say(DPAR_E_RANGE, why,
+                     "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
+                     "%d, %ld elements apart",
+                     rank, dpari_gx_points(grid, &shape->field, d), d, shape->field.stride[d]);
 }
 
-/* Makes grid->plain, the shape of unknown addresses. Ranks do not tell each other where arrays of
- * this shape are. The shape is therefore the same for all kinds of memory, and peers never read
- * such arrays in place. */
-static DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
-{
-    const int32_t type = grid->desc.type;
-    dpar_grid_field none;
-    int64_t low, high;
-    dpar_status status;
-    dpari_zero(&none, sizeof none);
-    status = dpari_gx_check_field(grid, type, &none, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    dpari_gx_shape_of(grid, type, &none, &grid->plain);
-    status = dpari_gx_check_span(grid, &grid->plain, rank, &low, &high, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    grid->plain_low = low * dpar_type_bytes(type);
-    grid->plain_high = high * dpar_type_bytes(type);
-    grid->plain.packed = 1;
-    grid->shapes = &grid->plain;
-    grid->shapes_known = 1;
-    return DPAR_OK;
-}
-
-/* Checks that the rank's block has the size that the caller expects
- * (dpar_grid_desc.expected_count).
- */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
-                                                   dpar_why *why)
+/* True if two shapes have elements of the same type at the same points, with the same strides. They
+ * may differ in the number of components. */
+static DPARI_COLD int dpari_gx_same_points(const dpari_gx *grid, const dpari_gx_shape *a,
+                                           const dpari_gx_shape *b)
 {
     int32_t d;
-    for (d = 0; d < grid->head.dims; d++) {
-        if (grid->desc.expected_count[d] != 0 &&
-            grid->desc.expected_count[d] != grid->head.count[d]) {
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
-                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
-                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Does the local part of making a grid. *grid is NULL if it could not be allocated; if a later
- * check fails, the caller must free it. */
-static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
-                                             dpari_gx **grid, dpar_why *why)
-{
-    dpar_status status = dpari_gx_new(desc, grid, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_check(*grid, desc, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_parts(*grid, comm->size, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_cut(*grid, comm, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_compare_own(*grid, comm->rank, why);
-    if (status != DPAR_OK || desc->type == 0) {
-        return status;
-    }
-    return dpari_gx_make_plain(*grid, comm->rank, why);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
-                                               dpar_grid **grid, dpar_why *why)
-{
-    dpari_gx *made = NULL;
-    dpar_status status;
-    if (!comm) {
-        dpari_wrong(why, "dpar_grid_make: comm is NULL");
-        return DPAR_E_ARG;
-    }
-    why = dpari_why_of(comm, why);
-    if (desc && grid) {
-        status = dpari_gx_build(comm, desc, &made, why);
-    } else {
-        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
-    }
-    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
-    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
-        dpari_os_unmap(made, made ? made->bytes : 0);
-        return status;
-    }
-    made->head.comm = comm;
-    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
-    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
-    dpari_on_end_add(comm, &made->ending);
-    *grid = &made->head;
-    return DPAR_OK;
-}
-
-/* Frees all plans and their memory. Returns the first failure. comm is NULL if its world was
- * closed, which has freed the plans themselves. */
-static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
-{
-    dpar_status first = DPAR_OK;
-    while (grid->plans) {
-        dpari_gx_plan *plan = grid->plans;
-        if (comm) {
-            const dpar_status status = dpar_halo_plan_free(plan->exchange);
-            if (first == DPAR_OK) {
-                first = status;
-            }
-        } else {
-            dpari_object_release(plan->exchange->owned);
-        }
-        grid->plans = plan->next;
-        dpari_os_unmap(plan->rest, plan->rest_bytes);
-        dpari_os_unmap(plan, plan->bytes);
-    }
-    return first;
-}
-
-/* Frees the arrays of dpar_grid_array and the tables of arrays and shapes. */
-static DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
-{
-    int32_t i;
-    while (grid->pages) {
-        dpari_gx_page *page = grid->pages;
-        for (i = 0; i < page->count; i++) {
-            dpar_comm_release(comm, page->array[i].memory);
-        }
-        grid->pages = page->next;
-        dpari_os_unmap(page, (int64_t)sizeof *page);
-    }
-    while (grid->shapes) {
-        dpari_gx_shape *shape = grid->shapes;
-        grid->shapes = shape->next;
-        if (shape != &grid->plain) {
-            dpari_os_unmap(shape, (int64_t)sizeof *shape);
-        }
-    }
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
-{
-    dpari_gx *freed = (dpari_gx *)(void *)grid;
-    dpari_gx_plan *plan;
-    dpar_comm *comm;
-    dpar_why *said;
-    dpar_status status = DPAR_OK;
-    dpar_status closed;
-    int ended;  /* the communicator was closed before the grid */
-    int closes; /* this call closes the communicator */
-    if (!freed) {
-        return DPAR_OK;
-    }
-    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
-    ended = comm && dpari_ended_is(comm);
-    closes = freed->desc.owns_comm && !ended;
-    said = freed->desc.free_why;
-    if (comm && comm->status == DPAR_OK) {
-        for (plan = freed->plans; plan; plan = plan->next) {
-            if (plan->active) {
-                return dpari_comm_wrong(
-                    comm,
-                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
-                    "first",
-                    plan->count);
-            }
-        }
-    }
-    if (comm && closes && !freed->plans) { /* freeing a plan is a barrier as well */
-        status = dpar_barrier(comm, NULL);
-    }
-    closed = dpari_gx_free_plans(freed, comm);
-    if (status == DPAR_OK && !ended) {
-        status = closed;
-    }
-    dpari_gx_free_arrays(freed, comm);
-    dpari_on_end_drop(comm, &freed->ending);
-    if (status != DPAR_OK && said) {
-        *said = comm->why;
-    }
-    dpari_os_unmap(freed, freed->bytes);
-    if (!closes) {
-        return status;
-    }
-    closed = dpar_comm_free(comm);
-    if (status == DPAR_OK && closed != DPAR_OK) {
-        status = dpari_say(closed, said,
-                           "dpar_grid_free: the grid's communicator was not closed well: %s",
-                           dpar_status_text(closed));
-    }
-    return status;
-}
-
-/* True if two shapes are the same, so that a plan for one can exchange arrays of the other. */
-static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
-                                     const dpari_gx_shape *b)
-{
-    int32_t d;
-    if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
-        a->field.component_stride != b->field.component_stride) {
+    if (a->type != b->type || a->field.component_stride != b->field.component_stride) {
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->field.location[d] != b->field.location[d] || a->field.odd[d] != b->field.odd[d] ||
+        if (a->field.location[d] != b->field.location[d] ||
             a->field.stride[d] != b->field.stride[d]) {
             return 0;
         }
@@ -7002,77 +6406,37 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
     return 1;
 }
 
-/* An array that is being added, for dpari_gx_state_array. */
-typedef struct dpari_gx_given {
-    const dpar_grid *grid;
-    const dpari_gx_shape *shape;
-    int64_t arrays;
-} dpari_gx_given;
-
-/* Lists what must be equal on all ranks when an array becomes known. */
-static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
+DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
+                                             const dpari_gx_shape *b)
 {
-    const dpari_gx_given *args = (const dpari_gx_given *)given;
     int32_t d;
-    dpari_fact(facts, "the number of arrays so far", 0, args->arrays);
-    dpari_fact_type(facts, "type", 0, args->shape->type);
-    dpari_fact(facts, "components", 0, args->shape->components);
-    for (d = 0; d < args->grid->dims; d++) {
-        dpari_fact(facts, "location[#]", d, args->shape->field.location[d]);
-        dpari_fact(facts, "odd[#]", d, args->shape->field.odd[d]);
+    if (a->field.components != b->field.components || a->reach != b->reach) {
+        return 0;
     }
-}
-
-/* Finds the known shape that the new array has on all ranks. *known is NULL if there is none; all
- * ranks then add a new shape. Collective. */
-static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
-                                             dpari_gx_shape **known)
-{
-    uint8_t mine[DPARI_GX_SHAPES], all[DPARI_GX_SHAPES];
-    dpari_gx_shape *shape;
-    dpar_status status;
-    *known = NULL;
-    dpari_zero(mine, sizeof mine);
-    for (shape = grid->shapes; shape; shape = shape->next) {
-        mine[shape->number] = (uint8_t)dpari_gx_alike(grid, shape, wanted);
-    }
-    status =
-        dpar_all_reduce(grid->head.comm, mine, all, grid->shapes_known, DPAR_U8, DPAR_MIN, NULL);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    for (shape = grid->shapes; shape; shape = shape->next) {
-        if (all[shape->number]) {
-            *known = shape;
-            break;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (a->field.odd[d] != b->field.odd[d]) {
+            return 0;
         }
     }
-    return DPAR_OK;
+    return dpari_gx_same_points(grid, a, b);
 }
 
-/* Returns the known array at this address, or NULL. */
-static dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
+DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *a,
+                                               const dpari_gx_shape *b, int64_t apart)
 {
-    dpari_gx_page *page;
-    int32_t i;
-    for (page = grid->pages; page; page = page->next) {
-        for (i = 0; i < page->count; i++) {
-            if (page->array[i].at == at) {
-                return &page->array[i];
-            }
-        }
-    }
-    return NULL;
+    const int64_t step = a->field.component_stride * dpar_type_bytes(a->type);
+    const int64_t most = dpari_most(a->field.components, b->field.components);
+    return apart % step == 0 && apart / step < most && apart / step > -most &&
+           dpari_gx_same_points(grid, a, b);
 }
 
-/* Describes an array as a field of a plan. */
-DPARI_STATIC_NOINLINE DPARI_COLD void
+DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
 dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
 {
     int32_t d;
     field->halo = &shape->halo;
     field->type = shape->type;
-    field->components = shape->components;
+    field->components = shape->field.components;
     field->component_stride = shape->field.component_stride;
     field->data = at;
     field->mem = grid->mem;
@@ -7081,380 +6445,222 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
     }
 }
 
-/* True if the array consists of some components of another one, with the same points and
- * strides. */
-static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                       const void *at, const dpari_gx_array *array)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
+                                                 dpar_box *own)
 {
-    const dpari_gx_shape *other = array->shape;
-    const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
-    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
-    const int64_t most = dpari_most(shape->components, other->components);
-    int32_t d;
-    if (shape->type != other->type || step == 0 ||
-        shape->field.component_stride != other->field.component_stride || apart % step != 0 ||
-        apart / step >= most || apart / step <= -most) {
-        return 0;
-    }
-    for (d = 0; d < grid->head.dims; d++) {
-        if (shape->field.location[d] != other->field.location[d] ||
-            shape->field.stride[d] != other->field.stride[d]) {
-            return 0;
-        }
-    }
-    return 1;
+    (void)dpar_halo_owned(&shape->halo, rank, own);
+    return dpar_box_volume(own) * shape->field.components;
 }
 
-/* Returns a known array that has elements in common with an array at `at` whose points are between
- * the addresses low and high, or NULL. Arrays that are components of each other do not count. */
-static dpari_gx_array *dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape,
-                                            void *at, int64_t low, int64_t high)
+/* ==== halo/grid_arrays.c ==== */
+
+/* Keeps the table of the arrays that a grid knows, and finds them by address.
+ *
+ * Arrays of desc.type need not be in the table: any address that is neither known nor inside a
+ * known array is taken for one of them. */
+
+enum {
+    DPARI_GX_SHAPES = 256, /* the most shapes; dpari_gx_find_shape compares them, a byte each */
+    DPARI_GX_ROOM = 128    /* entries of the first table: a page of 4096 bytes */
+};
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL dpari_gx_array *dpari_gx_find(const dpari_gx *grid, const void *at)
 {
-    dpar_halo_field field[2];
-    int64_t span[8];
-    dpari_gx_page *page;
     int32_t i;
-    for (page = grid->pages; page; page = page->next) {
-        for (i = 0; i < page->count; i++) {
-            dpari_gx_array *array = &page->array[i];
-            if (array->low >= high || low >= array->high || array->at == at ||
-                dpari_gx_part_of(grid, shape, at, array)) {
-                continue;
-            }
-            dpari_zero(field, sizeof field);
-            dpari_gx_field(grid, array->shape, array->at, &field[0]);
-            dpari_gx_field(grid, shape, at, &field[1]);
-            if (dpari_hx_disjoint(field, 2, grid->head.comm->rank, span, NULL) != DPAR_OK) {
-                return array;
-            }
+    for (i = 0; i < grid->known; i++) {
+        if (grid->array[i].at == at) {
+            return &grid->array[i];
         }
     }
     return NULL;
 }
 
-/* Returns a known array that has elements in common with an array of desc.type at this address, or
- * NULL. */
-static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
+DPARI_INTERNAL dpari_gx_array *
+dpari_gx_overlapping(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, int32_t *next)
 {
-    const int64_t address = (int64_t)(uintptr_t)at;
-    return dpari_gx_overlapping(grid, &grid->plain, at, address + grid->plain_low,
-                                address + grid->plain_high);
+    dpar_halo_field field[2];
+    int64_t span[8];
+    while (*next < grid->known) {
+        dpari_gx_array *array = &grid->array[(*next)++];
+        const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
+        if (apart == 0 || apart + shape->low >= array->shape->high ||
+            apart + shape->high <= array->shape->low ||
+            dpari_gx_part_of(grid, shape, array->shape, apart)) {
+            continue;
+        }
+        dpari_zero(field, sizeof field);
+        dpari_gx_field(grid, array->shape, array->at, &field[0]);
+        dpari_gx_field(grid, shape, at, &field[1]);
+        if (dpari_hx_disjoint(field, 2, grid->head.comm->rank, span, NULL) != DPAR_OK) {
+            return array;
+        }
+    }
+    return NULL;
 }
 
-/* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
- * address that is not known has the shape of desc.type, unless it is inside a known array. */
-static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
+DPARI_INTERNAL const dpari_gx_array *dpari_gx_in_another(const dpari_gx *grid, void *at)
+{
+    int32_t next = 0;
+    if (!grid->plain || !at) {
+        return NULL;
+    }
+    return dpari_gx_overlapping(grid, grid->plain, at, &next);
+}
+
+DPARI_INTERNAL const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
 {
     const dpari_gx_array *array = dpari_gx_find(grid, at);
     if (array) {
         return array->shape;
     }
-    if (!at || grid->desc.type == 0 || dpari_gx_in_another(grid, at)) {
-        return NULL;
-    }
-    return &grid->plain;
+    return at && !dpari_gx_in_another(grid, at) ? grid->plain : NULL;
 }
 
-/* Returns the plan of the exchange in progress that u takes part in, or NULL. */
-static dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+/* Adds a shape to the list of known shapes. */
+static DPARI_COLD void dpari_gx_add_shape(dpari_gx *grid, dpari_gx_shape *shape)
 {
-    dpari_gx_plan *plan;
-    int32_t i;
-    if (grid->under_way == 0) {
-        return NULL;
-    }
-    for (plan = grid->plans; plan; plan = plan->next) {
-        for (i = 0; plan->active && i < plan->count; i++) {
-            if (plan->at[i] == u) {
-                return plan;
-            }
-        }
-    }
-    return NULL;
+    shape->number = grid->shapes_known++;
+    shape->next = grid->shapes;
+    grid->shapes = shape;
 }
 
-/* Checks that an array may be attached at this address. */
-static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
-                                                   const dpari_gx_shape *shape, void *at,
-                                                   int64_t low, int64_t high, dpar_why *why)
+/* Allocates a shape. */
+static DPARI_COLD dpar_status dpari_gx_new_shape(dpari_gx_shape **shape, dpar_why *why)
 {
-    const int32_t rank = grid->head.comm->rank;
-    const dpari_gx_array *array = dpari_gx_overlapping(grid, shape, at, low, high);
-    if (dpari_gx_in_progress(grid, at) || (array && dpari_gx_in_progress(grid, array->at))) {
-        return dpari_wrong(
-            why,
-            "dpar_grid_attach: rank %d has an exchange of the array at this address that "
-            "has not ended",
-            rank);
-    }
-    if (array && array->memory) {
-        return dpari_wrong(
-            why,
-            "dpar_grid_attach: the array of rank %d has elements in common with one of "
-            "dpar_grid_array, and begins %ld bytes after its first own point",
-            rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
-    }
-    return DPAR_OK;
-}
-
-/* Allocates the entry of another array, and a shape in case the array has a new one. */
-static DPARI_COLD dpar_status dpari_gx_new_entry(dpari_gx *grid, dpari_gx_shape **fresh,
-                                                 dpar_why *why)
-{
-    dpari_gx_page *page = grid->pages;
-    *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
-    if (!page || page->count == DPARI_GX_KNOWN) {
-        page = (dpari_gx_page *)dpari_os_pages((int64_t)sizeof *page);
-        if (page) {
-            page->next = grid->pages;
-            grid->pages = page;
-        }
-    }
-    if (!page || !*fresh) {
-        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
-                         (int64_t)(sizeof **fresh + sizeof *page));
-    }
-    return DPAR_OK;
-}
-
-/* Removes the arrays that have elements in common with a new one. Usually their memory was freed
- * and used again. If it was not, their next exchange reports an unknown address. */
-static DPARI_COLD void dpari_gx_forget(dpari_gx *grid, const dpari_gx_shape *shape, void *u,
-                                       int64_t low, int64_t high)
-{
-    dpari_gx_array *array;
-    dpari_gx_plan *plan;
-    int32_t i;
-    for (;;) {
-        array = dpari_gx_overlapping(grid, shape, u, low, high);
-        if (array == NULL) {
-            return;
-        }
-        for (plan = grid->plans; plan; plan = plan->next) {
-            plan->before = NULL;
-            grid->now = grid;
-            for (i = 0; i < plan->count; i++) {
-                if (plan->at[i] == array->at) {
-                    plan->at[i] = plan; /* bind again */
-                }
-            }
-        }
-        array->at = array; /* an address that no array has */
-        array->low = array->high = 0;
-    }
-}
-
-/* Adds an array to the table, after all ranks have agreed on it. Its shape is `known`, or the new
- * shape `fresh` if `known` is NULL. */
-static DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
-                                         dpari_gx_shape *fresh, void *u, void *memory, int64_t low,
-                                         int64_t high)
-{
-    dpari_gx_array *array = dpari_gx_find(grid, u);
-    dpari_gx_plan *plan;
-    int32_t i;
-    if (!known) {
-        known = fresh;
-        known->number = grid->shapes_known++;
-        known->next = grid->shapes;
-        grid->shapes = known;
-    } else {
-        dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
-    }
-    if (array || grid->desc.type != 0) {
-        /* This address may have had another shape before, and addresses that were taken for arrays
-         * of desc.type may now be inside this array, so that all are looked up again. */
-        for (plan = grid->plans; plan; plan = plan->next) {
-            plan->before = NULL;
-            grid->now = grid;
-            for (i = 0; i < plan->count && !plan->active; i++) {
-                if (plan->at[i] == u || plan->shape[i] == &grid->plain) {
-                    plan->at[i] = plan; /* bind again */
-                }
-            }
-        }
-    }
-    dpari_gx_forget(grid, known, u, low, high);
-    if (!array) {
-        array = &grid->pages->array[grid->pages->count++];
-        array->at = u;
-        array->memory = memory;
-    }
-    array->shape = known;
-    array->number = grid->arrays++;
-    array->low = low;
-    array->high = high;
-}
-
-/* Allocates an array from the communicator. *at receives the address of its first own point. Arrays
- * begin at different places of a page, because equal places in several pages use the same set of a
- * cache. */
-static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
-                                             int64_t high, void **memory, void **at, dpar_why *why)
-{
-    dpar_comm *comm = grid->head.comm;
-    const int64_t below = -low * bytes_each;
-    const int64_t skew = grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
-                         (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
-    const dpar_status status = dpar_comm_alloc(comm, skew + high * bytes_each, memory);
-    if (status != DPAR_OK) {
-        return dpari_repeat(status, why, comm->why.text);
-    }
-    *at = (char *)*memory + skew;
-    return DPAR_OK;
-}
-
-/* One array that is being added. */
-typedef struct dpari_gx_adding {
-    const dpar_grid_field *field;
-    dpari_gx_shape *fresh; /* allocated, in case the shape is a new one */
-    void *at;              /* the address of its first own point */
-    void *memory;          /* its allocation; NULL if the array is the caller's */
-    int64_t low, high;     /* addresses where its points begin and end */
-    int32_t type;
-    int32_t attached; /* 1 if the array is the caller's */
-} dpari_gx_adding;
-
-/* Does the local part of adding an array: checks it and allocates its entry and, for
- * dpar_grid_array, its memory. */
-static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
-                                                dpar_why *why)
-{
-    const dpar_comm *comm = grid->head.comm;
-    const int64_t bytes = dpar_type_bytes(adding->type);
-    int64_t low, high;
-    dpar_status status = dpari_gx_new_entry(grid, &adding->fresh, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_gx_check_field(grid, adding->type, adding->field, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (adding->attached && !adding->at) {
-        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", comm->rank);
-    }
-    dpari_gx_shape_of(grid, adding->type, adding->field, adding->fresh);
-    status = dpari_gx_check_span(grid, adding->fresh, comm->rank, &low, &high, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (!adding->attached) {
-        if (grid->mem != comm->mem) {
-            return dpari_wrong(
-                why,
-                "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
-                "cannot allocate in it; use dpar_grid_attach with an array of your own");
-        }
-        status = dpari_gx_alloc(grid, bytes, low, high, &adding->memory, &adding->at, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    adding->low = (int64_t)(uintptr_t)adding->at + low * bytes;
-    adding->high = (int64_t)(uintptr_t)adding->at + high * bytes;
-    if (!adding->attached) {
+    *shape = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **shape);
+    if (*shape) {
         return DPAR_OK;
     }
-    return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
+    return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                     (int64_t)sizeof **shape);
 }
 
-/* Does the collective part of adding an array. Every rank calls it with the status of its local
- * part. *known receives the array's shape if all ranks have it already, otherwise NULL. */
-static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
-                                                    dpar_status status, dpari_gx_shape **known,
-                                                    dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void dpari_gx_free_shape(dpari_gx_shape *shape)
 {
-    dpar_comm *comm = grid->head.comm;
-    dpari_gx_given given;
-    given.grid = &grid->head;
-    given.arrays = grid->arrays;
-    given.shape = adding->fresh;
-    status = dpari_agree_on(comm, status, "grid", dpari_gx_state_array, &given, why);
+    dpari_os_unmap(shape, (int64_t)sizeof *shape);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_t rank,
+                                                          dpar_why *why)
+{
+    dpari_gx_shape *plain;
+    dpar_status status = dpari_gx_new_shape(&plain, why);
     if (status != DPAR_OK) {
         return status;
     }
-    if (!grid->mem) {
-        const dpari_world *world = dpari_world_of(comm->node ? comm->node : comm);
-        adding->fresh->reach = world && dpari_ref(world, adding->at, 1) != 0;
-    }
-    status = dpari_gx_known(grid, adding->fresh, known);
-    if (status != DPAR_OK) {
-        return dpari_repeat(status, why, comm->why.text);
-    }
-    if (*known == NULL && grid->shapes_known == DPARI_GX_SHAPES) { /* the same on all ranks */
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "grid: its arrays have more than %d different shapes (a shape is a type and a "
-            "field)",
-            (int32_t)DPARI_GX_SHAPES);
-    }
-    return DPAR_OK;
-}
-
-/* Adds the caller's array at `at`, or one from the communicator. Returns its address, or NULL. */
-static DPARI_COLD void *dpari_gx_add(dpari_gx *grid, int32_t type, const dpar_grid_field *field,
-                                     int attached, void *at, dpar_status *status, dpar_why *why)
-{
-    dpari_gx_shape *known = NULL;
-    dpar_grid_field none;
-    dpari_gx_adding adding;
-    dpari_zero(&none, sizeof none);
-    dpari_zero(&adding, sizeof adding);
-    adding.field = field ? field : &none;
-    adding.at = at;
-    adding.type = type;
-    adding.attached = attached;
-    *status = dpari_gx_add_here(grid, &adding, why);
-    *status = dpari_gx_add_together(grid, &adding, *status, &known, why);
-    if (*status != DPAR_OK) {
-        dpar_comm_release(grid->head.comm, adding.memory);
-        dpari_os_unmap(adding.fresh, (int64_t)sizeof *adding.fresh);
-        return NULL;
-    }
-    dpari_gx_remember(grid, known, adding.fresh, adding.at, adding.memory, adding.low, adding.high);
-    return adding.at;
-}
-
-DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
-                                          const dpar_grid_field *field)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpar_why why;
-    dpar_status status;
-    void *u;
-    if (g == NULL) {
-        return NULL;
-    }
-    u = dpari_gx_add(g, type, field, 0, NULL, &status, &why);
-    if (u == NULL) {
-        (void)dpari_gx_say(g, status, &why);
-    }
-    return u;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
-                                                 const dpar_grid_field *field, dpar_why *why)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpar_status status;
-    if (!g) {
-        return dpari_wrong(why, "dpar_grid_attach: grid %s",
-                           grid ? "was closed with its world" : "is NULL");
-    }
-    (void)dpari_gx_add(g, type, field, 1, u, &status, why);
+    dpari_gx_add_shape(grid, plain);
+    grid->plain = plain;
+    status = dpari_gx_make_shape(grid, grid->desc.type, NULL, rank, plain, why);
+    plain->packed = 1;
     return status;
 }
 
-/* ---- mirrors --------------------------------------------------------------------------------- */
-
-/* Returns the number of halo cells in a dim that an exchange of this depth fills below the block
- * (side 0) or above it (side 1). */
-static int64_t dpari_gx_width(const dpari_gx *grid, int32_t depth, int32_t d, int side)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_find_shape(dpari_gx *grid,
+                                                          const dpari_gx_shape *fresh,
+                                                          dpari_gx_shape **known, dpar_why *why)
 {
-    const int64_t w = side ? grid->high[d] : grid->low[d];
-    return depth > 0 ? dpari_least(w, depth) : w;
+    uint8_t mine[DPARI_GX_SHAPES], all[DPARI_GX_SHAPES];
+    dpari_gx_shape *shape;
+    dpar_comm *comm = grid->head.comm;
+    dpar_status status;
+    dpari_zero(mine, sizeof mine);
+    for (shape = grid->shapes; shape; shape = shape->next) {
+        mine[shape->number] = (uint8_t)dpari_gx_alike(grid, shape, fresh);
+    }
+    status = dpar_all_reduce(comm, mine, all, grid->shapes_known, DPAR_U8, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    shape = grid->shapes;
+    while (shape && !all[shape->number]) {
+        shape = shape->next;
+    }
+    *known = shape;
+    if (shape || grid->shapes_known < DPARI_GX_SHAPES) { /* the same on all ranks */
+        return DPAR_OK;
+    }
+    return dpari_say(DPAR_E_RANGE, why,
+                     "grid: its arrays have more than %d different shapes (a shape is a type and a "
+                     "field)",
+                     (int32_t)DPARI_GX_SHAPES);
 }
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Returns the bytes of a table of n entries. */
+static int64_t dpari_gx_table_bytes(int32_t n)
+{
+    return n * (int64_t)sizeof(dpari_gx_array);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_room(dpari_gx *grid, dpari_gx_shape **fresh,
+                                                         dpar_why *why)
+{
+    const int32_t room = grid->room > 0 ? 2 * grid->room : DPARI_GX_ROOM;
+    dpari_gx_array *wider;
+    int32_t i;
+    if (grid->known < grid->room) {
+        return dpari_gx_new_shape(fresh, why);
+    }
+    wider = (dpari_gx_array *)dpari_os_pages(dpari_gx_table_bytes(room));
+    if (!wider) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                         dpari_gx_table_bytes(room));
+    }
+    for (i = 0; i < grid->known; i++) {
+        wider[i] = grid->array[i];
+    }
+    dpari_os_unmap(grid->array, dpari_gx_table_bytes(grid->room));
+    grid->array = wider;
+    grid->room = room;
+    return dpari_gx_new_shape(fresh, why);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_remember(dpari_gx *grid, dpari_gx_shape *known,
+                                                 dpari_gx_shape *fresh, void *at, void *memory)
+{
+    dpari_gx_array *array = dpari_gx_find(grid, at);
+    if (known) {
+        dpari_gx_free_shape(fresh);
+    } else {
+        dpari_gx_add_shape(grid, fresh);
+    }
+    if (!array) {
+        array = &grid->array[grid->known++];
+        array->at = at;
+        array->memory = memory;
+    }
+    array->shape = known ? known : fresh;
+    array->number = grid->arrays++;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_forget(dpari_gx *grid, dpari_gx_array *array)
+{
+    *array = grid->array[--grid->known];
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
+{
+    int32_t i;
+    for (i = 0; i < grid->known; i++) {
+        dpar_comm_release(comm, grid->array[i].memory);
+    }
+    dpari_os_unmap(grid->array, dpari_gx_table_bytes(grid->room));
+    while (grid->shapes) {
+        dpari_gx_shape *shape = grid->shapes;
+        grid->shapes = shape->next;
+        dpari_gx_free_shape(shape);
+    }
+}
+
+/* ==== halo/grid_mirrors.c ==== */
+
+/* Fills the halos at mirrors, after an exchange. Mirrors are lists of boxes, dim after dim, each of
+ * which also reflects the halos that the dims before it have filled. */
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
  * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
@@ -7522,7 +6728,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
         copy->to_stride[e] = copy->from_stride[e] = shape->field.stride[e];
         at += box->lo[e] * shape->field.stride[e];
     }
-    copy->extent[dims] = k < 0 ? shape->components : 1;
+    copy->extent[dims] = k < 0 ? shape->field.components : 1;
     copy->to_stride[dims] = copy->from_stride[dims] = shape->field.component_stride;
     copy->from_stride[d] = -copy->from_stride[d];
     at += k < 0 ? 0 : k * shape->field.component_stride;
@@ -7542,55 +6748,70 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
-/* Lists the boxes that mirrors fill, dim after dim, and returns their number. If `mirror` is NULL,
- * only counts them. */
-static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
-                                           int32_t n, int32_t depth, dpari_gx_mirror *mirror)
+/* Computes the box of points that the mirror at an end of dim d fills (dpari_gx_beyond), and
+ * returns the number of copies that fill it: one for each component, or one for all if all of them
+ * change their sign or none does. Returns 0 if there is no mirror or the box is empty. */
+static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                          int32_t depth, int32_t d, int side, dpar_box *box)
 {
-    int32_t d, i, side, k, end, count = 0;
+    const int32_t comps = shape->field.components;
+    const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
+    const uint32_t odd = shape->field.odd[d] & all;
+    if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+        !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
+        return 0;
+    }
+    return odd != 0 && (odd != all || comps > 32) ? comps : 1;
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_gx_count_mirrors(const dpari_gx *grid,
+                                                         const dpari_gx_shape *shape, int32_t depth)
+{
+    int32_t side, count = 0;
+    dpar_box box;
+    for (side = 0; side < 2 * grid->head.dims; side++) {
+        count += dpari_gx_copies(grid, shape, depth, side / 2, side % 2, &box);
+    }
+    return count;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_list_mirrors(const dpari_gx *grid,
+                                                     const dpari_gx_shape *const *shape, int32_t n,
+                                                     int32_t depth, dpari_gx_mirror *mirror)
+{
+    int32_t d, i, k;
     dpar_box box;
     for (d = 0; d < grid->head.dims; d++) {
         for (i = 0; i < 2 * n; i++) {
-            const dpari_gx_shape *field = shape[i / 2];
-            const int32_t comps = field->components;
-            const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = field->field.odd[d] & all;
-            const int apart = odd != 0 && (odd != all || comps > 32);
-            side = i % 2;
-            if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
-                !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
-                continue;
-            }
-            /* One box for each component, or one for all (-1) if all of them change their sign or
-             * none does. */
-            end = apart ? comps : 0;
-            for (k = apart ? 0 : -1; k < end; k++) {
-                if (mirror) {
-                    dpari_gx_reflect(grid, field, &box, d, side, k, &mirror[count]);
-                    mirror[count].item = i / 2;
-                }
-                count++;
+            const int side = i % 2;
+            const int32_t copies = dpari_gx_copies(grid, shape[i / 2], depth, d, side, &box);
+            for (k = 0; k < copies; k++) {
+                dpari_gx_reflect(grid, shape[i / 2], &box, d, side, copies > 1 ? k : -1, mirror);
+                mirror->item = i / 2;
+                mirror++;
             }
         }
     }
-    return count;
 }
 
 /* Moves the boxes at mirrors in a device's memory, with one call per dim, because the boxes of a
  * dim read values that the boxes of earlier dims have written. In the communicator's memory, later
  * operations are ordered after these moves, so that nothing waits for them here. */
-static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
+static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid,
+                                                    const dpari_gx_mirrors *mirrors,
+                                                    const dpar_halo_plan *exchange)
 {
     int32_t i, count = 0;
-    for (i = 0; i < plan->mirrors; i++) {
-        const dpari_gx_mirror *mirror = &plan->mirror[i];
-        dpar_mem_box *box = &plan->box[count];
+    for (i = 0; i < mirrors->count; i++) {
+        const dpari_gx_mirror *mirror = &mirrors->mirror[i];
+        char *at = (char *)dpari_hx_bound(exchange, mirror->item);
+        dpar_mem_box *box = &mirrors->box[count];
         *box = mirror->box;
-        box->to = (char *)plan->at[mirror->item] + mirror->to;
-        box->from = (char *)plan->at[mirror->item] + mirror->from;
+        box->to = at + mirror->to;
+        box->from = at + mirror->from;
         count++;
-        if (i + 1 == plan->mirrors || mirror[1].dim != mirror->dim) {
-            const dpar_status status = grid->mem->move(grid->mem->ctx, plan->box, count);
+        if (i + 1 == mirrors->count || mirror[1].dim != mirror->dim) {
+            const dpar_status status = grid->mem->move(grid->mem->ctx, mirrors->box, count);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -7604,9 +6825,11 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_
 }
 
 /* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
+static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid,
+                                                  const dpari_gx_mirrors *mirrors,
+                                                  const dpar_halo_plan *exchange)
 {
-    const dpar_status status = dpari_gx_move_mirrors(grid, plan);
+    const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
     if (status != DPAR_OK) {
         dpar_comm_abort(grid->head.comm, status,
                         "grid: the halos at mirrors could not be filled in the device's memory");
@@ -7614,31 +6837,118 @@ static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx
     return status;
 }
 
-/* Fills the halos at mirrors, after an exchange. */
-static dpar_status dpari_gx_fill(const dpari_gx *grid, dpari_gx_plan *plan)
+DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
+                                         const dpar_halo_plan *exchange)
 {
     int32_t i;
-    if (plan->box) {
-        return dpari_gx_fill_there(grid, plan);
+    if (mirrors->box) {
+        return dpari_gx_fill_there(grid, mirrors, exchange);
     }
-    for (i = 0; i < plan->mirrors; i++) {
-        const dpari_gx_mirror *mirror = &plan->mirror[i];
-        char *at = (char *)plan->at[mirror->item];
+    for (i = 0; i < mirrors->count; i++) {
+        const dpari_gx_mirror *mirror = &mirrors->mirror[i];
+        char *at = (char *)dpari_hx_bound(exchange, mirror->item);
         dpari_stride_run(&mirror->stride, at + mirror->to, at + mirror->from);
     }
     return DPAR_OK;
 }
 
-/* ---- plans ----------------------------------------------------------------------------------- */
+/* ==== halo/grid_plans.c ==== */
+
+/* Finds the plan of an exchange, or makes it with halo_exchange.c, and binds the arrays to it.
+ *
+ * Plans are found by shapes and not by addresses, because making a plan is collective: either all
+ * ranks must find a plan, or none. Ranks agree on the number of a shape when an array is attached
+ * or allocated. Addresses may then differ and change on each rank independently. */
+
+/* ---- the arrays of an exchange --------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_set(const dpari_gx_set *set, dpar_why *why)
+{
+    const dpari_gx *grid = set->grid;
+    int32_t i;
+    if (!set->list) {
+        return dpari_wrong(why, "grid: the list of %d arrays is NULL", set->count);
+    }
+    if (set->count < 1 || set->count > 4096) {
+        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", set->count);
+    }
+    if (set->depth < 0 || set->depth > grid->widest) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: depth is %d; it must be 0 to %ld, the width of the halo",
+                         set->depth, grid->widest);
+    }
+    for (i = 0; i < set->count; i++) {
+        const dpari_gx_array *other;
+        if (dpari_gx_shape_at(grid, set->list[i])) {
+            continue;
+        }
+        other = dpari_gx_in_another(grid, set->list[i]);
+        if (other) {
+            return dpari_wrong(
+                why,
+                "grid: array %d of the list points into another array, %ld bytes after its "
+                "first own point; pass the address of that point",
+                i, (int64_t)(uintptr_t)set->list[i] - (int64_t)(uintptr_t)other->at);
+        }
+        return dpari_wrong(why,
+                           "grid: array %d of the list of %d does not belong to this grid; pass "
+                           "the address of its first own point, as dpar_grid_array returned it or "
+                           "dpar_grid_attach got it",
+                           i, set->count);
+    }
+    return DPAR_OK;
+}
+
+/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
+ * gathering. */
+static DPARI_COLD void dpari_gx_state_numbers(dpari_facts *facts, const void *given)
+{
+    const dpari_gx_set *set = (const dpari_gx_set *)given;
+    int32_t i;
+    dpari_fact(facts, "the number of arrays", 0, set->count);
+    dpari_fact(facts, "depth", 0, set->depth);
+    for (i = 0; i < set->count; i++) {
+        const dpari_gx_array *known = dpari_gx_find(set->grid, set->list[i]);
+        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_agree_on_set(const dpari_gx_set *set,
+                                                            dpar_status status, dpar_why *why)
+{
+    return dpari_agree_on(set->grid->head.comm, status, "grid", dpari_gx_state_numbers, set, why);
+}
+
+/* ---- making a plan --------------------------------------------------------------------------- */
+
+/* Divides the memory of a plan into its lists, and computes its size from the numbers that *plan
+ * has. If memory is NULL, only computes the size. */
+static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, dpari_gx_plan *plan, void *memory)
+{
+    const int32_t boxes = plan->mirrors.count;
+    dpari_gx_mirrors *mirrors = &plan->mirrors;
+    dpari_room room;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    (void)dpari_room_take(&room, 1, sizeof *plan);
+    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, plan->count, sizeof *plan->shape);
+    plan->halo =
+        (dpar_halo *)dpari_room_take(&room, plan->depth > 0 ? plan->count : 0, sizeof *plan->halo);
+    mirrors->mirror = (dpari_gx_mirror *)dpari_room_take(&room, boxes, sizeof *mirrors->mirror);
+    if (grid->mem && boxes > 0) {
+        mirrors->box = (dpar_mem_box *)dpari_room_take(&room, boxes, sizeof *mirrors->box);
+    }
+    plan->bytes = room.used;
+}
 
 /* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
  * array's. */
-static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *plan, int32_t i)
+static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_plan *plan, int32_t i,
+                                         void *at, dpar_halo_field *field)
 {
     const dpari_gx_shape *shape = plan->shape[i];
-    dpar_halo_field *field = &plan->field[i];
     int32_t d;
-    dpari_gx_field(grid, shape, plan->at[i], field);
+    dpari_gx_field(grid, shape, at, field);
     if (plan->depth > 0) {
         plan->halo[i] = shape->halo;
         field->halo = &plan->halo[i];
@@ -7651,141 +6961,93 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, dpari_gx_plan *pl
     }
 }
 
-/* Divides a plan's memory into its lists, and returns the number of bytes. If plan is NULL, only
- * counts the bytes. */
-static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *plan, int32_t n, int32_t depth)
+/* Does the local part of planning: allocates a plan and the list of fields from which its exchange
+ * is made, and describes both. The caller must free them, also if this fails. */
+static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_gx_plan **plan,
+                                                dpar_halo_field **fields, dpar_why *why)
 {
-    dpari_gx_plan none;
-    dpari_room room;
-    room.at = (unsigned char *)plan;
-    room.used = 0;
-    (void)dpari_room_take(&room, 1, sizeof *plan);
-    plan = plan ? plan : &none;
-    plan->at = (void **)dpari_room_take(&room, n, sizeof *plan->at);
-    plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, n, sizeof *plan->shape);
-    plan->field = (dpar_halo_field *)dpari_room_take(&room, n, sizeof *plan->field);
-    plan->halo = (dpar_halo *)dpari_room_take(&room, depth > 0 ? n : 0, sizeof *plan->halo);
-    plan->bytes = room.used;
-    plan->count = n;
-    plan->depth = depth;
-    return room.used;
-}
-
-/* Divides the memory of mirrors, plan->rest, into its two lists, and counts its bytes. It is not a
- * part of the plan's memory, because the number of mirrors is not known when that is allocated. */
-static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *grid, dpari_gx_plan *plan)
-{
-    const int32_t there = grid->mem ? plan->mirrors : 0;
-    dpari_room room;
-    room.at = (unsigned char *)plan->rest;
-    room.used = 0;
-    plan->mirror = (dpari_gx_mirror *)dpari_room_take(&room, plan->mirrors, sizeof *plan->mirror);
-    plan->box = (dpar_mem_box *)dpari_room_take(&room, there, sizeof *plan->box);
-    plan->box = there > 0 ? plan->box : NULL;
-    plan->rest_bytes = room.used;
-}
-
-/* Sets the options of a plan. If an array may change from call to call, everything is packed,
- * because the next one may be in memory that peers cannot read. */
-static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *plan, dpar_halo_plan_desc *desc)
-{
+    const dpari_gx *grid = set->grid;
+    const int64_t field_bytes = set->count * (int64_t)sizeof **fields;
+    dpari_gx_plan sizes, *made;
     int32_t i;
-    dpari_zero(desc, sizeof *desc);
-    desc->field = plan->field;
-    desc->field_count = plan->count;
-    for (i = 0; i < plan->count; i++) {
-        if (plan->shape[i]->packed) {
-            desc->method = DPAR_HALO_PACKED;
-        }
+    dpari_zero(&sizes, sizeof sizes);
+    sizes.count = set->count;
+    sizes.depth = set->depth;
+    for (i = 0; i < set->count; i++) {
+        sizes.mirrors.count +=
+            dpari_gx_count_mirrors(grid, dpari_gx_shape_at(grid, set->list[i]), set->depth);
     }
-}
-
-/* Reports that the memory of a plan cannot be allocated. */
-static DPARI_COLD dpar_status dpari_gx_no_memory(int64_t bytes, dpar_why *why)
-{
-    return dpari_say(DPAR_E_MEMORY, why,
-                     "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
-                     bytes);
-}
-
-/* Does the local part of planning: allocates memory and describes the plan. *plan is NULL if it
- * could not be allocated; if a later step fails, the caller must free it. */
-static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *grid, void *const *list, int32_t n,
-                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
-{
-    const int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
-    dpari_gx_plan *made = (dpari_gx_plan *)dpari_os_pages(bytes);
-    int32_t i;
+    dpari_gx_lay_out(grid, &sizes, NULL);
+    made = (dpari_gx_plan *)dpari_os_pages(sizes.bytes);
     *plan = made;
-    if (!made) {
-        return dpari_gx_no_memory(bytes, why);
+    *fields = (dpar_halo_field *)dpari_os_pages(field_bytes);
+    if (!made || !*fields) {
+        dpari_os_unmap(made, sizes.bytes);
+        *plan = NULL;
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
+                         sizes.bytes + field_bytes);
     }
-    (void)dpari_gx_lay_out(made, n, depth);
-    for (i = 0; i < n; i++) {
-        made->at[i] = list[i];
-        made->shape[i] = dpari_gx_shape_at(grid, list[i]);
-        dpari_gx_field_of(grid, made, i);
+    *made = sizes;
+    dpari_gx_lay_out(grid, made, made);
+    for (i = 0; i < set->count; i++) {
+        made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
+        dpari_gx_field_of(grid, made, i, set->list[i], &(*fields)[i]);
     }
-    made->mirrors = dpari_gx_mirrors(grid, made->shape, n, depth, NULL);
-    dpari_gx_lay_out_rest(grid, made);
-    if (made->rest_bytes == 0) {
-        return DPAR_OK;
-    }
-    made->rest = dpari_os_pages(made->rest_bytes);
-    if (!made->rest) {
-        return dpari_gx_no_memory(made->rest_bytes, why);
-    }
-    dpari_gx_lay_out_rest(grid, made);
-    (void)dpari_gx_mirrors(grid, made->shape, n, depth, made->mirror);
+    dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
     return DPAR_OK;
 }
-
-/* The arrays and the depth of an exchange, which the ranks compare. */
-typedef struct dpari_gx_numbers {
-    const dpari_gx *grid;
-    void *const *list;
-    int32_t count, depth;
-} dpari_gx_numbers;
 
 /* Lists types and components of the arrays, which are compared before a plan is made. */
 static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *given)
 {
-    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
+    const dpari_gx_set *set = (const dpari_gx_set *)given;
     int32_t i;
-    dpari_fact(facts, "the number of arrays", 0, args->count);
-    dpari_fact(facts, "depth", 0, args->depth);
-    for (i = 0; i < args->count; i++) {
-        const dpari_gx_shape *shape = dpari_gx_shape_at(args->grid, args->list[i]);
+    dpari_fact(facts, "the number of arrays", 0, set->count);
+    dpari_fact(facts, "depth", 0, set->depth);
+    for (i = 0; i < set->count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(set->grid, set->list[i]);
         dpari_fact_type(facts, "the type of array #", i, shape->type);
-        dpari_fact(facts, "the number of components of array #", i, shape->components);
+        dpari_fact(facts, "the number of components of array #", i, shape->field.components);
         dpari_fact(facts, "whether array # is of desc.type (1) or was attached (0)", i,
                    shape->packed);
     }
 }
 
-/* Plans an exchange of known arrays. Collective. */
-static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
-                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
+/* Makes the exchange of a plan. If an array may change from call to call, everything is packed,
+ * because the next one may be in memory that peers cannot read. Collective. */
+static DPARI_COLD dpar_status dpari_gx_make_exchange(dpari_gx *grid, dpari_gx_plan *plan,
+                                                     const dpar_halo_field *fields, dpar_why *why)
 {
-    dpar_comm *comm = grid->head.comm;
-    dpari_gx_plan *made = NULL, **last = &grid->plans;
-    dpari_gx_numbers given;
     dpar_halo_plan_desc desc;
-    dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
-    given.grid = grid;
-    given.list = list;
-    given.count = n;
-    given.depth = depth;
-    status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
-    if (status == DPAR_OK) {
-        dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_make(comm, &desc, &made->exchange, why);
-    }
-    if (status != DPAR_OK) {
-        if (made) {
-            dpari_os_unmap(made->rest, made->rest_bytes);
-            dpari_os_unmap(made, made->bytes);
+    int32_t i;
+    dpari_zero(&desc, sizeof desc);
+    desc.field = fields;
+    desc.field_count = plan->count;
+    for (i = 0; i < plan->count; i++) {
+        if (plan->shape[i]->packed) {
+            desc.method = DPAR_HALO_PACKED;
         }
+    }
+    return dpar_halo_plan_make(grid->head.comm, &desc, &plan->exchange, why);
+}
+
+/* Plans an exchange of known arrays. Collective. */
+static DPARI_COLD dpar_status dpari_gx_new_plan(const dpari_gx_set *set, dpari_gx_plan **plan,
+                                                dpar_why *why)
+{
+    dpari_gx *grid = set->grid;
+    dpari_gx_plan *made, **last = &grid->plans;
+    dpar_halo_field *fields;
+    dpar_status status = dpari_gx_describe(set, &made, &fields, why);
+    status =
+        dpari_agree_on(grid->head.comm, status, "grid exchange", dpari_gx_state_kinds, set, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_make_exchange(grid, made, fields, why);
+    }
+    dpari_os_unmap(fields, set->count * (int64_t)sizeof *fields);
+    if (status != DPAR_OK) {
+        dpari_os_unmap(made, made ? made->bytes : 0);
         return status;
     }
     while (*last) {
@@ -7796,370 +7058,336 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     return DPAR_OK;
 }
 
+/* ---- finding a plan -------------------------------------------------------------------------- */
+
 /* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
  * NULL. */
-static dpari_gx_plan *dpari_gx_match(const dpari_gx *grid, void *const *list, int32_t n,
-                                     int32_t depth)
+static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
 {
     dpari_gx_plan *plan;
     int32_t i;
-    for (plan = grid->plans; plan; plan = plan->next) {
-        if (plan->count != n || plan->depth != depth || plan->active) {
+    for (plan = set->grid->plans; plan; plan = plan->next) {
+        if (plan->count != set->count || plan->depth != set->depth || plan->active) {
             continue;
         }
-        for (i = 0; i < n; i++) {
-            if (plan->at[i] != list[i] && dpari_gx_shape_at(grid, list[i]) != plan->shape[i]) {
+        for (i = 0; i < set->count; i++) {
+            if ((plan->stale || dpari_hx_bound(plan->exchange, i) != set->list[i]) &&
+                dpari_gx_shape_at(set->grid, set->list[i]) != plan->shape[i]) {
                 break;
             }
         }
-        if (i == n) {
+        if (i == set->count) {
             return plan;
         }
     }
     return NULL;
 }
 
-/* Lists the numbers of the arrays, which are compared in grids with desc.check and before
- * gathering. */
-static DPARI_COLD void dpari_gx_state_list(dpari_facts *facts, const void *given)
-{
-    const dpari_gx_numbers *args = (const dpari_gx_numbers *)given;
-    int32_t i;
-    dpari_fact(facts, "the number of arrays", 0, args->count);
-    dpari_fact(facts, "depth", 0, args->depth);
-    for (i = 0; i < args->count; i++) {
-        const dpari_gx_array *known = dpari_gx_find(args->grid, args->list[i]);
-        dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
-    }
-}
-
-/* Checks the arrays and the depth of an exchange, without the other ranks. */
-static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *const *list,
-                                                  int32_t count, int32_t depth, dpar_why *why)
-{
-    int32_t i;
-    if (!list) {
-        return dpari_wrong(why, "grid: the list of %d arrays is NULL", count);
-    }
-    if (count < 1 || count > 4096) {
-        return dpari_wrong(why, "grid: the list has %d arrays; it must have 1 to 4096", count);
-    }
-    if (depth < 0 || depth > grid->widest) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "grid: depth is %d; it must be 0 to %ld, the width of the halo", depth,
-                         grid->widest);
-    }
-    for (i = 0; i < count; i++) {
-        const dpari_gx_array *other = NULL;
-        if (list[i] && grid->desc.type != 0 && !dpari_gx_find(grid, list[i])) {
-            other = dpari_gx_in_another(grid, list[i]);
-        }
-        if (other) {
-            return dpari_wrong(
-                why,
-                "grid: array %d of the list points into another array, %ld bytes after its "
-                "first own point; pass the address of that point",
-                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
-        }
-        if (!dpari_gx_shape_at(grid, list[i])) {
-            return dpari_wrong(
-                why,
-                "grid: array %d of the list of %d does not belong to this grid; pass the "
-                "address of its first own point, as dpar_grid_array returned it or "
-                "dpar_grid_attach got it",
-                i, count);
-        }
-    }
-    return DPAR_OK;
-}
-
 /* Checks the arrays of an exchange, compares them between ranks if desc.check is 1, and makes the
  * plan if *plan is NULL. Called if there is no plan yet, and for every exchange of a grid with
  * desc.check. Collective. */
-static DPARI_COLD dpar_status dpari_gx_check_and_plan(dpari_gx *grid, void *const *list, int32_t n,
-                                                      int32_t depth, dpari_gx_plan **plan)
+static DPARI_COLD dpar_status dpari_gx_check_and_plan(const dpari_gx_set *set, dpari_gx_plan **plan)
 {
-    dpari_gx_numbers given;
     dpar_why why;
-    dpar_status status = dpari_gx_check_list(grid, list, n, depth, &why);
-    given.grid = grid;
-    given.list = list;
-    given.count = n;
-    given.depth = depth;
-    if (grid->desc.check) {
-        status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_list, &given, &why);
+    dpar_status status = dpari_gx_check_set(set, &why);
+    if (set->grid->desc.check) {
+        status = dpari_gx_agree_on_set(set, status, &why);
     }
     if (status == DPAR_OK && !*plan) {
-        status = dpari_gx_new_plan(grid, list, n, depth, plan, &why);
+        status = dpari_gx_new_plan(set, plan, &why);
     }
-    return dpari_gx_say(grid, status, &why);
+    return dpari_gx_say(set->grid, status, &why);
 }
 
-/* Finds or makes the plan of an exchange, and binds the arrays to it. */
-static dpar_status dpari_gx_bind_plan(dpari_gx *grid, void *const *list, int32_t n, int32_t depth,
-                                      dpari_gx_plan **plan)
+DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_plan **plan)
 {
+    dpari_gx *grid = set->grid;
+    dpari_gx_plan *found = set->list && set->depth >= 0 ? dpari_gx_match(set) : NULL;
     dpar_status status;
     int32_t i;
-    if (depth == grid->widest) {
-        depth = 0;
-    }
-    *plan = list && depth >= 0 ? dpari_gx_match(grid, list, n, depth) : NULL;
-    if (!*plan || grid->desc.check) {
-        status = dpari_gx_check_and_plan(grid, list, n, depth, plan);
+    if (!found || grid->desc.check) {
+        status = dpari_gx_check_and_plan(set, &found);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    for (i = 0; i < n; i++) {
-        if ((*plan)->at[i] != list[i]) {
-            status = dpar_halo_plan_bind((*plan)->exchange, i, list[i], NULL);
+    for (i = 0; i < set->count; i++) {
+        if (found->stale || dpari_hx_bound(found->exchange, i) != set->list[i]) {
+            status = dpar_halo_plan_bind(found->exchange, i, set->list[i], NULL);
             if (status != DPAR_OK) {
                 return status;
             }
-            (*plan)->before = (*plan)->at[i];
-            (*plan)->at[i] = list[i];
         }
     }
-    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !grid->desc.check) {
-        grid->quick = *plan;
-        grid->now = list[0];
-        grid->now_exchange = (*plan)->exchange;
+    found->stale = 0;
+    if (found->count == 1 && found->depth == 0 && found->mirrors.count == 0 && !grid->desc.check) {
+        grid->quick = found;
     }
+    *plan = found;
     return DPAR_OK;
 }
 
-/* Fast path for codes that swap two arrays: if u was bound to grid->quick before the array that is
- * bound now, binds u again and returns 1, otherwise returns 0. */
-static int dpari_gx_rebind(dpari_gx *grid, void *u)
+DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
-    if (grid->now == grid || plan->before != u || !u || grid->under_way > 0 ||
-        dpar_halo_plan_bind(plan->exchange, 0, u, NULL) != DPAR_OK) {
-        return 0;
-    }
-    plan->before = plan->at[0];
-    plan->at[0] = grid->now = u;
-    return 1;
+    return plan && grid->under_way == 0 && dpari_gx_shape_at(grid, u) == plan->shape[0] &&
+           dpar_halo_plan_bind(plan->exchange, 0, u, NULL) == DPAR_OK;
 }
 
-/* ---- exchanges ------------------------------------------------------------------------------- */
+/* ---- all plans ------------------------------------------------------------------------------- */
 
-/* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
-static DPARI_COLD dpar_status dpari_gx_check_idle(const dpari_gx *grid, void *const *list,
-                                                  int32_t n)
+DPARI_INTERNAL dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const void *u)
 {
+    dpari_gx_plan *plan;
     int32_t i;
-    for (i = 0; list && i < n; i++) {
-        if (dpari_gx_in_progress(grid, list[i])) {
-            return dpari_comm_wrong(
-                grid->head.comm,
-                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
-                "dpar_grid_end first",
-                i, n);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
- * exchange that has not ended. */
-static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
-                                  dpari_gx_plan **plan)
-{
-    if (grid->under_way > 0) {
-        const dpar_status status = dpari_gx_check_idle(grid, list, count);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return dpari_gx_bind_plan(grid, list, count, depth, plan);
-}
-
-/* Exchanges some arrays, from begin to end. */
-static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
-{
-    dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpar_halo_plan_exchange(plan->exchange);
-    if (status != DPAR_OK || plan->mirrors == 0) {
-        return status;
-    }
-    return dpari_gx_fill(grid, plan);
-}
-
-DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    if (g->now == u || dpari_gx_rebind(g, u)) {
-        return dpar_halo_plan_exchange(g->now_exchange);
-    }
-    return dpari_gx_run(g, &u, 1, 0);
-}
-
-DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
-                                             int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
-}
-
-/* Begins an exchange of some arrays. */
-static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
-{
-    dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpar_halo_plan_begin(plan->exchange);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    plan->active = 1;
-    grid->under_way++;
-    grid->now = grid;
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
-                                          int32_t depth)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_start(g, arrays, count, depth) : DPAR_E_ARG;
-}
-
-/* Finds the plan of the exchange in progress that an array takes part in. */
-static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
-{
-    const dpari_gx *grid = dpari_gx_of(handle);
-    *plan = NULL;
-    if (!grid) {
-        return DPAR_E_ARG;
-    }
-    *plan = dpari_gx_in_progress(grid, array);
-    if (!*plan) {
-        return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
-{
-    dpari_gx_plan *plan;
-    const dpar_status status = dpari_gx_active(grid, u, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    return dpar_halo_plan_test(plan->exchange);
-}
-
-DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
-{
-    dpari_gx_plan *plan;
-    dpar_status status = dpari_gx_active(grid, u, &plan);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpar_halo_plan_end(plan->exchange);
-    plan->active = 0;
-    dpari_gx_of(grid)->under_way--;
-    if (status != DPAR_OK || plan->mirrors == 0) {
-        return status;
-    }
-    return dpari_gx_fill(dpari_gx_of(grid), plan);
-}
-
-DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *plan;
-    if (!g || dpari_gx_bind_plan(g, list, n, 0, &plan) != DPAR_OK) {
+    if (grid->under_way == 0) {
         return NULL;
     }
-    return plan->exchange;
-}
-
-DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
-{
-    return grid ? &dpari_gx_in(grid)->halo : NULL;
-}
-
-/* ---- interior and boundary ------------------------------------------------------------------- */
-
-/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
- * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
-static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
-{
-    const int64_t first = grid->head.first[d], own = grid->head.count[d];
-    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
-    const int above =
-        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
-    *lo = dpari_least(below ? grid->low[d] : 0, own);
-    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
-}
-
-DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
-{
-    dpar_box inner;
-    int32_t d, some = 1;
-    dpari_zero(&inner, sizeof inner);
-    inner.dims = grid ? grid->dims : 0;
-    for (d = 0; d < inner.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
-        some = some && inner.lo[d] < inner.hi[d];
-    }
-    if (grid && box && some) {
-        *box = inner;
-        return 1;
-    }
-    return 0;
-}
-
-/* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
- * between these two, and so on. */
-DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
-{
-    dpar_box next;
-    int64_t lo, hi;
-    int32_t d, side;
-    dpari_zero(&next, sizeof next);
-    next.dims = grid && box ? grid->dims : 0;
-    for (d = 0; d < next.dims; d++) {
-        next.hi[d] = grid->count[d];
-    }
-    for (d = 0; d < next.dims; d++) {
-        dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
-        for (side = 0; side < 2; side++) {
-            next.lo[d] = side ? hi : 0;
-            next.hi[d] = side ? grid->count[d] : lo;
-            if (next.lo[d] < next.hi[d] && n-- == 0) {
-                *box = next;
-                return 1;
+    for (plan = grid->plans; plan; plan = plan->next) {
+        for (i = 0; plan->active && i < plan->count; i++) {
+            if (dpari_hx_bound(plan->exchange, i) == u) {
+                return plan;
             }
         }
-        next.lo[d] = lo;
-        next.hi[d] = hi;
-        if (lo == hi) {
-            return 0; /* there are no cells between the two boxes */
-        }
     }
-    return 0;
+    return NULL;
 }
 
-/* ---- the whole array ------------------------------------------------------------------------- */
+DPARI_INTERNAL DPARI_COLD void dpari_gx_look_up_again(dpari_gx *grid, const void *at)
+{
+    dpari_gx_plan *plan;
+    int32_t i;
+    grid->quick = NULL;
+    for (plan = grid->plans; plan; plan = plan->next) {
+        for (i = 0; i < plan->count; i++) {
+            if (dpari_hx_bound(plan->exchange, i) == at || plan->shape[i]->packed) {
+                plan->stale = 1;
+            }
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
+{
+    dpar_status first = DPAR_OK;
+    while (grid->plans) {
+        dpari_gx_plan *plan = grid->plans;
+        if (comm) {
+            const dpar_status status = dpar_halo_plan_free(plan->exchange);
+            if (first == DPAR_OK) {
+                first = status;
+            }
+        } else {
+            dpari_hx_release(plan->exchange);
+        }
+        grid->plans = plan->next;
+        dpari_os_unmap(plan, plan->bytes);
+    }
+    return first;
+}
+
+/* ==== halo/grid_attach.c ==== */
+
+/* Adds arrays to a grid. Implements dpar_grid_array and dpar_grid_attach.
+ *
+ * Each rank first checks and allocates without the others. The ranks then agree that all have
+ * succeeded and describe the same array, and look for a known shape that it has on all ranks. */
+
+enum {
+    DPARI_GX_ALIGN = 64,  /* alignment of the first own point, in bytes: a cache line */
+    DPARI_GX_PAGE = 4096, /* bytes of a page */
+    DPARI_GX_SKEW = 320   /* each array begins this number of bytes further in a page than the one
+                             before it, so that arrays do not use the same sets of a cache */
+};
+
+/* One array that is being added. */
+typedef struct dpari_gx_adding {
+    const dpari_gx *grid;
+    dpari_gx_shape *shape; /* allocated, in case the shape is a new one */
+    void *at;              /* the address of its first own point; NULL if it must be allocated */
+    void *memory;          /* its allocation; NULL if the array is the caller's */
+} dpari_gx_adding;
+
+/* Checks that the caller's array may be attached. */
+static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx_adding *adding, dpar_why *why)
+{
+    const dpari_gx *grid = adding->grid;
+    const int32_t rank = grid->head.comm->rank;
+    int32_t next = 0;
+    int busy = dpari_gx_in_progress(grid, adding->at) != NULL;
+    for (;;) {
+        const dpari_gx_array *array = dpari_gx_overlapping(grid, adding->shape, adding->at, &next);
+        if (!array) {
+            break;
+        }
+        busy |= dpari_gx_in_progress(grid, array->at) != NULL;
+        if (array->memory && !busy) {
+            return dpari_wrong(
+                why,
+                "dpar_grid_attach: the array of rank %d has elements in common with one of "
+                "dpar_grid_array, and begins %ld bytes after its first own point",
+                rank, (int64_t)(uintptr_t)adding->at - (int64_t)(uintptr_t)array->at);
+        }
+    }
+    if (busy) {
+        return dpari_wrong(
+            why,
+            "dpar_grid_attach: rank %d has an exchange of the array at this address that "
+            "has not ended",
+            rank);
+    }
+    return DPAR_OK;
+}
+
+/* Allocates an array from the communicator. Arrays begin at different places of a page, because
+ * equal places in several pages use the same set of a cache. */
+static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx_adding *adding, dpar_why *why)
+{
+    const dpari_gx *grid = adding->grid;
+    dpar_comm *comm = grid->head.comm;
+    const int64_t below = -adding->shape->low;
+    const int64_t skew = grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
+                         (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
+    dpar_status status;
+    if (grid->mem != comm->mem) {
+        return dpari_wrong(
+            why, "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
+                 "cannot allocate in it; use dpar_grid_attach with an array of your own");
+    }
+    status = dpar_comm_alloc(comm, skew + adding->shape->high, &adding->memory);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    adding->at = (char *)adding->memory + skew;
+    return DPAR_OK;
+}
+
+/* Does the local part of adding an array: checks it and allocates its entry and, for
+ * dpar_grid_array, its memory. */
+static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
+                                                int32_t type, const dpar_grid_field *field,
+                                                int attached, dpar_why *why)
+{
+    const int32_t rank = grid->head.comm->rank;
+    dpar_status status = dpari_gx_make_room(grid, &adding->shape, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (attached && !adding->at) {
+        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
+    }
+    status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return attached ? dpari_gx_check_place(adding, why) : dpari_gx_alloc(adding, why);
+}
+
+/* Lists what must be equal on all ranks when an array becomes known. */
+static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *given)
+{
+    const dpari_gx_adding *adding = (const dpari_gx_adding *)given;
+    const dpar_grid_field *field = &adding->shape->field;
+    int32_t d;
+    dpari_fact(facts, "the number of arrays so far", 0, adding->grid->arrays);
+    dpari_fact_type(facts, "type", 0, adding->shape->type);
+    dpari_fact(facts, "components", 0, field->components);
+    for (d = 0; d < adding->grid->head.dims; d++) {
+        dpari_fact(facts, "location[#]", d, field->location[d]);
+        dpari_fact(facts, "odd[#]", d, field->odd[d]);
+    }
+}
+
+/* Does the collective part of adding an array. Every rank calls it with the status of its local
+ * part. *known receives the array's shape if all ranks have it already, otherwise NULL. */
+static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, const dpari_gx_adding *adding,
+                                                    dpar_status status, dpari_gx_shape **known,
+                                                    dpar_why *why)
+{
+    const dpar_comm *comm = grid->head.comm;
+    status = dpari_agree_on(grid->head.comm, status, "grid", dpari_gx_state_array, adding, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (!grid->mem) {
+        const dpari_world *world = dpari_world_of(comm->node ? comm->node : comm);
+        adding->shape->reach = world && dpari_ref(world, adding->at, 1) != 0;
+    }
+    return dpari_gx_find_shape(grid, adding->shape, known, why);
+}
+
+/* Makes an array known, in place of those that have elements in common with it. Usually their
+ * memory was freed and used again. If it was not, their next exchange reports an unknown address.
+ * This address may have had another shape before, so that plans look up their arrays again. */
+static DPARI_COLD void dpari_gx_replace(dpari_gx *grid, const dpari_gx_adding *adding,
+                                        dpari_gx_shape *known)
+{
+    for (;;) {
+        int32_t next = 0;
+        dpari_gx_array *array = dpari_gx_overlapping(grid, adding->shape, adding->at, &next);
+        if (!array) {
+            break;
+        }
+        dpari_gx_look_up_again(grid, array->at);
+        dpari_gx_forget(grid, array);
+    }
+    dpari_gx_look_up_again(grid, adding->at);
+    dpari_gx_remember(grid, known, adding->shape, adding->at, adding->memory);
+}
+
+/* Adds the caller's array at `at`, or one from the communicator. Returns its address, or NULL. */
+static DPARI_COLD void *dpari_gx_add(dpari_gx *grid, int32_t type, const dpar_grid_field *field,
+                                     int attached, void *at, dpar_status *status, dpar_why *why)
+{
+    dpari_gx_shape *known = NULL;
+    dpari_gx_adding adding;
+    adding.grid = grid;
+    adding.shape = NULL;
+    adding.at = at;
+    adding.memory = NULL;
+    *status = dpari_gx_add_here(grid, &adding, type, field, attached, why);
+    *status = dpari_gx_add_together(grid, &adding, *status, &known, why);
+    if (*status != DPAR_OK) {
+        dpar_comm_release(grid->head.comm, adding.memory);
+        dpari_gx_free_shape(adding.shape);
+        return NULL;
+    }
+    dpari_gx_replace(grid, &adding, known);
+    return adding.at;
+}
+
+DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
+                                          const dpar_grid_field *field)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpar_why why;
+    dpar_status status;
+    void *u;
+    if (g == NULL) {
+        return NULL;
+    }
+    u = dpari_gx_add(g, type, field, 0, NULL, &status, &why);
+    (void)dpari_gx_say(g, status, &why);
+    return u;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
+                                                 const dpar_grid_field *field, dpar_why *why)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpar_status status;
+    if (!g) {
+        return dpari_wrong(why, "dpar_grid_attach: grid %s",
+                           grid ? "was closed with its world" : "is NULL");
+    }
+    (void)dpari_gx_add(g, type, field, 1, u, &status, why);
+    return status;
+}
+
+/* ==== halo/grid_whole.c ==== */
+
+/* Gathers a whole array on rank 0 and scatters it from there, rank after rank. Implements
+ * dpar_grid_gather and dpar_grid_scatter. */
 
 /* The memory between which dpar_grid_gather and dpar_grid_scatter move blocks. */
 typedef struct dpari_gx_block {
@@ -8169,13 +7397,6 @@ typedef struct dpari_gx_block {
     char *dense; /* one block, dense in C order, as it is sent */
     int back;    /* 0 gathers, 1 scatters */
 } dpari_gx_block;
-
-/* Computes the box of points that a rank owns, and returns the number of their elements. */
-static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own)
-{
-    (void)dpar_halo_owned(&shape->halo, rank, own);
-    return dpar_box_volume(own) * shape->components;
-}
 
 /* Copies a block between block->dense and this rank's array or, with `whole`, rank 0's whole array.
  * block->back determines the direction. */
@@ -8187,7 +7408,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
     const int out = block->back == whole; /* 1 copies into block->dense */
     dpar_mem_box box;
     dpar_status status;
-    int64_t dense = shape->components, step = dense, at = 0;
+    int64_t dense = shape->field.components, step = dense, at = 0;
     int64_t *there = out ? box.from_stride : box.to_stride;
     int64_t *here = out ? box.to_stride : box.from_stride;
     char *array = whole ? block->whole : block->array;
@@ -8258,23 +7479,24 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
 
 /* Does the local part of gathering and scattering: checks the array and allocates *block, as large
  * as the largest block that this rank handles. Rank 0 handles all blocks. */
-static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
+static DPARI_COLD dpar_status dpari_gx_whole_block(const dpari_gx_set *set, const void *whole,
                                                    int pins, void **block, dpar_why *why)
 {
+    const dpari_gx *grid = set->grid;
     const dpar_comm *comm = grid->head.comm;
     const int32_t end = comm->rank > 0 ? comm->rank + 1 : comm->size;
     const dpari_gx_shape *shape;
     int64_t bytes = 0;
     dpar_box own;
     int32_t r;
-    dpar_status status = dpari_gx_check_list(grid, &at, 1, 0, why);
+    dpar_status status = dpari_gx_check_set(set, why);
     if (status != DPAR_OK) {
         return status;
     }
     if (comm->rank == 0 && !whole) {
         return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
-    shape = dpari_gx_shape_at(grid, at);
+    shape = dpari_gx_shape_at(grid, set->list[0]);
     for (r = comm->rank; r < end; r++) {
         bytes = dpari_most(bytes, dpari_gx_owned(shape, r, &own));
     }
@@ -8292,7 +7514,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, con
 /* Gathers the array on rank 0, or with `back` scatters it from there. Collective. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
-    dpari_gx_numbers given;
+    const dpari_gx_set set = {grid, &at, 1, 0};
     dpari_gx_block part;
     void *block = NULL;
     dpar_comm *comm;
@@ -8304,12 +7526,8 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *who
     }
     comm = grid->head.comm;
     pins = grid->mem && grid->mem != comm->mem;
-    status = dpari_gx_whole_block(grid, at, whole, pins, &block, &why);
-    given.grid = grid;
-    given.list = &at;
-    given.count = 1;
-    given.depth = 0;
-    status = dpari_agree_on(comm, status, "grid", dpari_gx_state_list, &given, &why);
+    status = dpari_gx_whole_block(&set, whole, pins, &block, &why);
+    status = dpari_gx_agree_on_set(&set, status, &why);
     status = dpari_gx_say(grid, status, &why);
     if (status == DPAR_OK) {
         part.shape = dpari_gx_shape_at(grid, at);
@@ -8341,31 +7559,109 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, cons
     return dpari_gx_whole(dpari_gx_of(grid), u, w.read, 1);
 }
 
+/* ==== halo/grid_view.c ==== */
+
+/* Tells what a rank has of a grid, without messages: the interior and the boundary, the block of an
+ * array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
+ * dpar_grid_boundary, dpar_grid_block, dpar_grid_halo and dpar_grid_draw. */
+
+/* Returns the grid behind a handle, even if its world was closed. */
+static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
+{
+    return (const dpari_gx *)(const void *)grid;
+}
+
+/* ---- interior and boundary ------------------------------------------------------------------- */
+
+/* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
+ * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
+static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
+{
+    const int64_t first = grid->head.first[d], own = grid->head.count[d];
+    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
+    const int above =
+        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    *lo = dpari_least(below ? grid->low[d] : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
+}
+
+DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
+{
+    dpar_box inner;
+    int32_t d, some = 1;
+    dpari_zero(&inner, sizeof inner);
+    inner.dims = grid ? grid->dims : 0;
+    for (d = 0; d < inner.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &inner.lo[d], &inner.hi[d]);
+        some = some && inner.lo[d] < inner.hi[d];
+    }
+    if (grid && box && some) {
+        *box = inner;
+        return 1;
+    }
+    return 0;
+}
+
+/* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
+ * between these two, and so on. */
+DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
+{
+    dpar_box next;
+    int64_t lo, hi;
+    int32_t d, side;
+    dpari_zero(&next, sizeof next);
+    next.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < next.dims; d++) {
+        next.hi[d] = grid->count[d];
+    }
+    for (d = 0; d < next.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
+        for (side = 0; side < 2; side++) {
+            next.lo[d] = side ? hi : 0;
+            next.hi[d] = side ? grid->count[d] : lo;
+            if (next.lo[d] < next.hi[d] && n-- == 0) {
+                *box = next;
+                return 1;
+            }
+        }
+        next.lo[d] = lo;
+        next.hi[d] = hi;
+        if (lo == hi) {
+            return 0; /* there are no cells between the two boxes */
+        }
+    }
+    return 0;
+}
+
+/* ---- one block ------------------------------------------------------------------------------- */
+
+DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
+{
+    return grid ? &dpari_gx_in(grid)->halo : NULL;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                                 dpar_grid_part *part)
 {
     const dpari_gx *g = dpari_gx_in(grid);
     dpari_gx_shape shape;
-    dpar_grid_field none;
-    int64_t low, high;
+    dpar_status status;
     dpar_box own;
     int32_t d;
-    dpari_zero(&none, sizeof none);
-    field = field ? field : &none;
-    if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
+    if (!g || !g->head.comm || !part) {
         return DPAR_E_ARG;
     }
-    dpari_gx_shape_of(g, DPAR_F64, field, &shape);
-    if (dpari_gx_span(g, &shape, &low, &high) != 0) {
-        return DPAR_E_RANGE;
+    status = dpari_gx_make_shape(g, DPAR_F64, field, g->head.comm->rank, &shape, NULL);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpar_halo_owned(&shape.halo, g->head.comm->rank, &own);
+    (void)dpari_gx_owned(&shape, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
         part->global_count[d] = dpar_halo_points(&shape.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
-        part->local_count[d] = dpari_gx_points(g, field, d);
+        part->local_count[d] = dpari_gx_points(g, &shape.field, d);
         part->local_start[d] = g->low[d];
         part->stride[d] = shape.field.stride[d];
     }
@@ -8376,7 +7672,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
 /* ---- ownership as text ----------------------------------------------------------------------- */
 
 /* Writes n numbers with a separator between them. */
-static DPARI_COLD void dpari_gx_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
+static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int32_t n,
+                                         const char *by)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
@@ -8434,15 +7731,15 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
     for (d = 0; d < g->head.dims; d++) {
         parts[d] = g->head.parts[d];
     }
-    dpari_gx_list(out, g->head.cells, g->head.dims, " x ");
+    dpari_gx_put_list(out, g->head.cells, g->head.dims, " x ");
     dpar_text_put(out, " cells on ");
-    dpari_gx_list(out, parts, g->head.dims, " x ");
+    dpari_gx_put_list(out, parts, g->head.dims, " x ");
     dpar_text_put(out, " ranks, halo ");
-    dpari_gx_list(out, g->low, g->head.dims, " ");
+    dpari_gx_put_list(out, g->low, g->head.dims, " ");
     for (d = 0; d < g->head.dims; d++) {
         if (g->low[d] != g->high[d]) {
             dpar_text_put(out, " below, ");
-            dpari_gx_list(out, g->high, g->head.dims, " ");
+            dpari_gx_put_list(out, g->high, g->head.dims, " ");
             dpar_text_put(out, " above");
             break;
         }
@@ -8463,6 +7760,252 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
             coord[k] = 0;
         }
     } while (k >= 0);
+}
+
+/* ==== halo/grid.c ==== */
+
+/* Implements grids: makes and frees them, and exchanges their arrays by address.
+ *
+ * A grid keeps a table of known arrays and their shapes (grid_arrays.c), and a list of plans. An
+ * exchange looks up its arrays, and finds the plan for this combination of shapes and depth or
+ * makes one with halo_exchange.c (grid_plans.c). It then binds the arrays to the plan, runs it, and
+ * fills the halos at mirrors (grid_mirrors.c). The plan that ran last with one array is tried
+ * first, so that codes that swap two arrays search no plan. */
+
+/* ---- a grid ---------------------------------------------------------------------------------- */
+
+/* Does the local part of making a grid. *grid is NULL if it could not be allocated; if a later
+ * check fails, the caller must free it. */
+static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
+                                             dpari_gx **grid, dpar_why *why)
+{
+    dpar_status status = dpari_gx_new(desc, grid, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_cut_cells(*grid, comm, why);
+    if (status != DPAR_OK || desc->type == 0) {
+        return status;
+    }
+    return dpari_gx_make_plain(*grid, comm->rank, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
+                                               dpar_grid **grid, dpar_why *why)
+{
+    dpari_gx *made = NULL;
+    dpar_status status;
+    if (!comm) {
+        dpari_wrong(why, "dpar_grid_make: comm is NULL");
+        return DPAR_E_ARG;
+    }
+    why = dpari_why_of(comm, why);
+    if (desc && grid) {
+        status = dpari_gx_build(comm, desc, &made, why);
+    } else {
+        status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
+    }
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
+        if (made) {
+            dpari_gx_free_arrays(made, comm);
+            dpari_os_unmap(made, made->bytes);
+        }
+        return status;
+    }
+    made->head.comm = comm;
+    made->mem = made->desc.mem ? made->desc.mem : comm->mem;
+    made->ending.at = &made->head.comm; /* set to NULL when the world is closed */
+    dpari_on_end_add(comm, &made->ending);
+    *grid = &made->head;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
+{
+    dpari_gx *freed = (dpari_gx *)(void *)grid;
+    dpari_gx_plan *plan;
+    dpar_comm *comm;
+    dpar_why *said;
+    dpar_status status = DPAR_OK;
+    dpar_status closed;
+    int ended;  /* the communicator was closed before the grid */
+    int closes; /* this call closes the communicator */
+    if (!freed) {
+        return DPAR_OK;
+    }
+    comm = freed->head.comm; /* NULL if the world was closed, with all its memory */
+    ended = comm && dpari_ended_is(comm);
+    closes = freed->desc.owns_comm && !ended;
+    said = freed->desc.free_why;
+    if (comm && comm->status == DPAR_OK) {
+        for (plan = freed->plans; plan; plan = plan->next) {
+            if (plan->active) {
+                return dpari_comm_wrong(
+                    comm,
+                    "dpar_grid_free: an exchange of %d arrays has not ended; call dpar_grid_end "
+                    "first",
+                    plan->count);
+            }
+        }
+    }
+    if (comm && closes && !freed->plans) { /* freeing a plan is a barrier as well */
+        status = dpar_barrier(comm, NULL);
+    }
+    closed = dpari_gx_free_plans(freed, comm);
+    if (status == DPAR_OK && !ended) {
+        status = closed;
+    }
+    dpari_gx_free_arrays(freed, comm);
+    dpari_on_end_drop(comm, &freed->ending);
+    if (status != DPAR_OK && said) {
+        *said = comm->why;
+    }
+    dpari_os_unmap(freed, freed->bytes);
+    if (!closes) {
+        return status;
+    }
+    closed = dpar_comm_free(comm);
+    if (status == DPAR_OK && closed != DPAR_OK) {
+        status = dpari_say(closed, said,
+                           "dpar_grid_free: the grid's communicator was not closed well: %s",
+                           dpar_status_text(closed));
+    }
+    return status;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
+ * exchange that has not ended. */
+static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
+                                  dpari_gx_plan **plan)
+{
+    const dpari_gx_set set = {grid, list, count, depth == grid->widest ? 0 : depth};
+    int32_t i;
+    for (i = 0; grid->under_way > 0 && list && i < count; i++) {
+        if (dpari_gx_in_progress(grid, list[i])) {
+            return dpari_comm_wrong(
+                grid->head.comm,
+                "grid: an exchange of array %d of the list of %d has begun and not ended; call "
+                "dpar_grid_end first",
+                i, count);
+        }
+    }
+    return dpari_gx_bind_plan(&set, plan);
+}
+
+DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                             int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan;
+    dpar_status status;
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_exchange(plan->exchange);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
+}
+
+DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    if (g->quick && (dpari_hx_bound(g->quick->exchange, 0) == u || dpari_gx_rebind(g, u))) {
+        return dpar_halo_plan_exchange(g->quick->exchange);
+    }
+    return dpar_grid_exchange_many(grid, &u, 1, 0);
+}
+
+DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                          int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan;
+    dpar_status status;
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_begin(plan->exchange);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    plan->active = 1;
+    g->under_way++;
+    g->quick = NULL;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
+{
+    return dpar_grid_begin_many(grid, &u, 1, 0);
+}
+
+/* Finds the plan of the exchange in progress that an array takes part in. */
+static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
+{
+    const dpari_gx *grid = dpari_gx_of(handle);
+    *plan = NULL;
+    if (!grid) {
+        return DPAR_E_ARG;
+    }
+    *plan = dpari_gx_in_progress(grid, array);
+    if (!*plan) {
+        return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
+{
+    dpari_gx_plan *plan;
+    const dpar_status status = dpari_gx_active(grid, u, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_test(plan->exchange);
+}
+
+DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_active(grid, u, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_end(plan->exchange);
+    plan->active = 0;
+    g->under_way--;
+    g->quick = NULL; /* another plan may now be the first that fits */
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
+}
+
+DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
+{
+    const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0};
+    dpari_gx_plan *plan;
+    if (!set.grid || dpari_gx_bind_plan(&set, &plan) != DPAR_OK) {
+        return NULL;
+    }
+    return plan->exchange;
 }
 
 #endif /* DPAR_HALO_IMPLEMENTATION */

@@ -617,26 +617,15 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
  *
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_owner    finds out which ranks own and read an id
- *     points_wait     waits for peers
- *     points_run      runs exchanges: begin, test, end
+ *     points_run      packs and takes the values of exchanges that ../exchange runs
  *     points          checks descriptions, makes plans, converts ids
  *     points_check    finds ghosts that are poisoned or stale
  *     points_simple   exchanges one vector
  *
  * How an exchange runs. In a forward exchange, each rank sends own values to its peers, which store
  * them in their ghosts. In an adjoint, each rank sends ghosts to their owners, which combine them
- * with own values. Values are packed into staging memory, one peer after the other. The staging
- * memory has two halves, called turns, and exchanges alternate between them. Peers that do not
- * share memory get one message each. Peers that share memory read the packed values in the turn.
- * Each rank publishes two words for them:
- *
- *     ready = exchange << 16 | kind    my values are packed, or my turn says where they are
- *     done  = exchange                 I have taken all values that are for me
- *
- * A rank packs into a turn again when its readers are done with the exchange before the last one.
- * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
- * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
- * only receives, or if vectors were read in place.
+ * with own values. Values are packed into staging memory, one peer after the other. ../exchange
+ * waits for peers, publishes that values are packed, and posts messages.
  *
  * In a forward exchange, vectors in registered memory with long runs are not packed. The sender
  * writes the address of the vector into its turn. The receiver knows the sender's list from
@@ -655,27 +644,12 @@ enum {
     DPARI_PT_BITE = 1024,     /* bytes gathered in private memory before they are copied to memory
                                  that ranks share */
     DPARI_PT_MOST = 4096,     /* the most vectors of an exchange */
-    DPARI_PT_PACKING = 0,     /* phases that are timed: indices of dpari_points.seconds */
-    DPARI_PT_COPYING,
-    DPARI_PT_WAITING
+    /* Indices of dpari_exchange_line.place: the reference to the memory of both turns, which
+     * changes only while no peer reads it, and the bytes of one turn. A turn holds the places of
+     * the vectors, then the packed values. */
+    DPARI_PT_TURNS = 0,
+    DPARI_PT_TURN_BYTES = 1
 };
-
-/* The words that a rank publishes to its peers, in registered memory. `done` is in a cache line of
- * its own, because it is written at other times than `ready`. */
-typedef struct dpari_pt_line {
-    uint64_t ready;
-    uint64_t turns;     /* reference to the memory of both turns; changes only while no peer reads
-                           it. A turn holds the places of the vectors, then the packed values */
-    int64_t turn_bytes; /* of one turn */
-    char padding_0[DPARI_LINE - 24];
-    uint64_t done;
-    char padding_1[DPARI_LINE - 8];
-} dpari_pt_line;
-
-/* The kind of an exchange in the word `ready`. The bits of DPARI_PT_OP are the operation (forward,
- * sum, max or min). The other bits of DPARI_PT_KIND are a hash of the types and components of the
- * vectors. DPARI_PT_LENT is set if some vector is not packed, so that its place is in the turn. */
-enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
 
 /* A vector in the current exchange. Each point has one piece if its components are adjacent,
  * otherwise one piece for each component. */
@@ -705,20 +679,14 @@ typedef struct dpari_pt_record {
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
+/* A peer, besides what ../exchange keeps of it. */
 typedef struct dpari_pt_peer {
-    int32_t rank;
-    int32_t world;                         /* its rank in the world; -1 if it gets messages */
     dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
     int64_t sends_before, receives_before; /* number of values to and from the peers before it */
-    dpari_pt_line *line;
     dpari_pt_record theirs;
     dpari_pt_list source;   /* the peer's own list of what it sends, to read its vectors in place */
-    int64_t seen;           /* number of the last exchange for which it was ready */
     uint64_t turns;         /* the reference to its turns when they were mapped last */
     unsigned char *mapped;  /* the address of these turns in this process */
-    int32_t taken;          /* 1 if its values of the current exchange were taken */
-    int32_t lends;          /* 1 if its turn has places of vectors to read in place */
-    int32_t reads;          /* 1 if it reads vectors of this rank in place */
     unsigned char *arrives; /* address where its message is received */
     int32_t in_place;       /* 1 if that address is in the ghosts, so that nothing is unpacked */
 } dpari_pt_peer;
@@ -738,29 +706,21 @@ typedef struct dpari_pt_table {
 
 typedef struct dpari_points {
     dpar_points head; /* the public struct; it must be first */
-    dpar_comm *node;
-    void *owned;        /* memory of this struct if make has allocated it; NULL if the caller has */
-    dpari_world *world; /* memory shared in the node; NULL if only messages are used */
-    int32_t method, tag, timers;
+    dpari_exchange x;
+    void *owned; /* memory of this struct if make has allocated it; NULL if the caller has */
+    int32_t method;
     int32_t listed;      /* 1 if the plan was made from lists, so that there are no ids */
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
-    int32_t self;        /* index of this rank among its peers; -1 if it is not one of them */
-    int32_t shared;      /* number of other peers that share memory with this rank */
-    int32_t oneway;      /* 1 if such a peer only sends to this rank or only receives from it */
-    int32_t lent;        /* 1 if such a peer lends vectors to be read in place in this exchange */
     int32_t messages_to; /* number of peers that do not share memory */
     int64_t run_bytes;
     dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
     int32_t has_layout;
     dpari_pt_table table;
     dpari_pt_peer *peer;
-    dpar_call *call;
-    dpar_work *work;         /* of the receives, then of the sends */
-    unsigned char *lists;    /* registered memory of line, peer, call, work, record and numbers */
+    unsigned char *lists;    /* registered memory of the line, the peers, records and numbers */
     dpari_pt_record *record; /* [2 * peers]: records to send, then records received */
     int32_t *numbers;        /* the pairs and indices of the lists of all peers */
-    dpari_pt_line *line;
     int64_t sends, receives; /* number of values that this rank sends and receives in an exchange */
     unsigned char *staging;  /* registered memory of vector, turns, aside and arrivals */
     int64_t staging_vectors; /* number of vectors for which it is large enough */
@@ -771,19 +731,18 @@ typedef struct dpari_points {
     int32_t vectors;              /* number of vectors in the current exchange */
     dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
     int64_t point;                /* bytes per point of all vectors together */
-    int64_t count;                /* number of exchanges begun */
-    uint64_t kind;                /* of the current exchange */
-    int32_t active, adjoint, op, stage;
-    int32_t receives_posted, sends_posted;
-    int32_t again;     /* 1 if the calls can be posted again with other addresses */
-    double looked;     /* time of the last check for failed peers in dpar_points_test, in seconds */
-    double seconds[3]; /* spent in each phase */
 } dpari_points;
 
 /* Returns the plan of a handle. */
 DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
     return (dpari_points *)(uintptr_t)points;
+}
+
+/* True if the exchange in progress is an adjoint. */
+DPARI_FN int dpari_pt_is_adjoint(const dpari_points *plan)
+{
+    return plan->x.mode == DPARI_EXCHANGE_ADJOINT;
 }
 
 /* Returns the number of components of a vector. */
@@ -823,7 +782,7 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
 {
     return ref != 0 && plan->method != DPAR_POINTS_PACKED &&
            values * size >= runs * plan->run_bytes &&
-           (!plan->world->crowded || values * size >= DPARI_PT_CROWDED);
+           (!plan->x.world->crowded || values * size >= DPARI_PT_CROWDED);
 }
 
 /* ==== points/points_owner.h ==== */
@@ -871,29 +830,12 @@ DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
 DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
                                             dpar_why *why);
 
-/* ==== points/points_wait.h ==== */
+/* ==== points/points_run.h ==== */
 
-/* points_wait - waits for peers that share memory, and reports peers that have died, are late, or
- * run another operation. Private. */
+/* points_run - packs and takes the values of exchanges. Private. */
 
-/* Returns the status of the plan's communicators: DPAR_OK unless one of them is broken. */
-DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan);
-/* Waits until *word, a word of peer i, is at least `value`. If wait is 0, returns DPAR_MORE instead
- * of waiting. With DPARI_PT_PEEK it does the same, but does not check whether the peer has failed.
- * Errors break the communicator. */
-enum { DPARI_PT_PEEK = -1 };
-DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
-                                          uint64_t value, int wait);
-/* Reports that peer i runs an exchange of another kind than this rank. Breaks the communicator with
- * DPAR_E_MISMATCH and returns that status. kind: the kind of the peer's exchange. */
-DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind);
-/* Reports that memory of a peer cannot be mapped: dpari_at returned NULL for `ref`. Breaks the
- * communicator and returns its status. */
-DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref);
-/* Returns the time in seconds, or 0 if the plan has no timers. */
-DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan);
-/* Adds the time since `began` to a phase (DPARI_PT_PACKING, ...) if the plan has timers. */
-DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began);
+/* Sets the functions that ../exchange calls. */
+DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan);
 
 /* ==== points/points_order.h ==== */
 
@@ -1946,205 +1888,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
     return status;
 }
 
-/* ==== points/points_wait.c ==== */
-
-/* Waits for peers that share memory, and reports peers that have died, are late or run another
- * operation. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for
- * memory that cannot be mapped. */
-
-#define DPARI_PT_LOOK_EVERY                                                                        \
-    10e-3 /* seconds between two checks for failed peers in dpar_points_test */
-
-DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan)
-{
-    return plan->timers ? dpari_os_now() : 0.0;
-}
-
-DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began)
-{
-    if (plan->timers) {
-        plan->seconds[phase] += dpari_os_now() - began;
-    }
-}
-
-DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan)
-{
-    return plan->head.comm->status != DPAR_OK ? plan->head.comm->status : plan->node->status;
-}
-
-/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it is no peer. */
-static int32_t dpari_pt_rank_of(const dpari_points *plan, int32_t world)
-{
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        if (plan->peer[i].world == world) {
-            return plan->peer[i].rank;
-        }
-    }
-    return -1;
-}
-
-/* Appends a description of a kind of exchange to a message. */
-static void dpari_pt_put_kind(dpar_text *text, uint64_t kind)
-{
-    static const char name[4][20] = {"a forward exchange", "an adjoint (sum)", "an adjoint (max)",
-                                     "an adjoint (min)"};
-    dpar_text_put(text, name[kind & DPARI_PT_OP]);
-}
-
-/* Breaks both communicators of the plan, with a message. */
-static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const char *text)
-{
-    status = dpari_group_break(dpari_group_of(plan->node), status, text);
-    if (plan->node != plan->head.comm) {
-        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
-    }
-    return status;
-}
-
-/* Begins a message with the number of the exchange. */
-static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
-{
-    dpari_text_why(text, why);
-    dpari_text_print(text, "points exchange #%ld of %d %s: ", plan->count, plan->vectors,
-                     plan->vectors == 1 ? "vector" : "vectors");
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind)
-{
-    dpar_why why;
-    dpar_text text;
-    dpari_pt_begin_message(plan, &text, &why);
-    dpari_text_print(&text, "rank %d runs ", plan->peer[i].rank);
-    dpari_pt_put_kind(&text, kind);
-    dpari_text_print(&text, ", rank %d ", plan->head.comm->rank);
-    dpari_pt_put_kind(&text, plan->kind);
-    dpar_text_put(&text,
-                  (kind & DPARI_PT_OP) == (plan->kind & DPARI_PT_OP) ? " of other vectors" : "");
-    return dpari_pt_break(plan, DPAR_E_MISMATCH, why.text);
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref)
-{
-    const dpar_status status = dpari_group_unmapped(plan->node, ref);
-    if (plan->node != plan->head.comm) {
-        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
-    }
-    return status;
-}
-
-/* Breaks the communicators because peer i died, timed out or runs another call. wait_state
- * describes the wait that failed. It may be NULL if status is DPAR_E_PEER. */
-static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status status, int32_t i,
-                                            const dpari_peer_wait *wait_state)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    const dpari_pt_peer *peer = &plan->peer[i];
-    const int32_t late =
-        status == DPAR_E_TIMEOUT ? dpari_pt_rank_of(plan, wait_state->who) : peer->rank;
-    dpar_why why;
-    dpar_text text;
-    dpari_pt_begin_message(plan, &text, &why);
-    if (late >= 0) {
-        dpari_text_print(&text, "rank %d", late);
-    } else {
-        dpari_text_print(&text, "rank %d of the world", wait_state->who);
-    }
-    dpari_put_place(&text, group);
-    if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&text, " closed the communicator or returned");
-        dpari_put_failed(&text, plan->world, peer->world);
-    } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&text, plan->world, peer->world);
-    } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&text, " did not arrive within %.1f s", wait_state->waited);
-        if (wait_state->links > 0) {
-            dpari_text_print(&text, "; rank %d waits for it", peer->rank);
-        }
-    } else {
-        dpari_put_crossed(&text, group, peer->world, wait_state->in);
-        dpar_text_put(&text, " instead");
-    }
-    return dpari_pt_break(plan, status, why.text);
-}
-
-/* Advances messages and other work in progress while this rank waits. */
-static void dpari_pt_progress(void *exchange)
-{
-    dpari_points *plan = (dpari_points *)exchange;
-    int32_t i;
-    dpari_shm_progress_all(plan->node);
-    if (plan->node != plan->head.comm) {
-        for (i = 0; i < plan->receives_posted + plan->sends_posted; i++) {
-            (void)dpar_test(&plan->work[i]);
-        }
-        (void)plan->head.comm->engine.progress(plan->head.comm, 0);
-    }
-}
-
-/* Waits until *word, a word of peer i, is at least `value`, and advances messages meanwhile. */
-static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t i,
-                                                    const uint64_t *word, uint64_t value)
-{
-    const double began = dpari_pt_clock(plan);
-    dpari_peer_wait wait_state;
-    dpar_status status;
-    dpari_zero(&wait_state, sizeof wait_state);
-    wait_state.comm = plan->head.comm;
-    wait_state.group = dpari_group_of(plan->node);
-    wait_state.peer = plan->peer[i].world;
-    wait_state.ready = &plan->peer[i].line->ready;
-    wait_state.shift = 16;
-    wait_state.count = plan->count;
-    wait_state.progress = dpari_pt_progress;
-    wait_state.exchange = plan;
-    status = dpari_peer_await(&wait_state, word, value);
-    dpari_pt_count(plan, DPARI_PT_WAITING, began);
-    if (status == DPAR_OK || dpari_pt_broken(plan) != DPAR_OK) {
-        return status;
-    }
-    return dpari_pt_fail(plan, status, i, &wait_state);
-}
-
-DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
-                                          uint64_t value, int wait)
-{
-    double now;
-    dpar_status status;
-    if (DPARI_LOAD(word) >= value) {
-        return DPAR_OK;
-    }
-    if (wait == DPARI_PT_PEEK) {
-        return DPAR_MORE;
-    }
-    if (wait) {
-        return dpari_pt_await_slowly(plan, i, word, value);
-    }
-    now = dpari_os_now();
-    if (now - plan->looked < DPARI_PT_LOOK_EVERY) {
-        return DPAR_MORE;
-    }
-    plan->looked = now;
-    status = dpari_peer_look(plan->head.comm, dpari_group_of(plan->node), plan->peer[i].world);
-    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_pt_fail(plan, status, i, NULL);
-    }
-    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
-}
-
 /* ==== points/points_run.c ==== */
 
-/* Runs exchanges of points: begin, test and end, forward and adjoint.
+/* Packs and takes the values of exchanges of points.
  *
- * points_plan.h describes the protocol. Begin posts the receives, packs the values for each peer,
- * publishes them (`ready`) and sends messages. Test and end take the values of the peers. A forward
- * exchange stores them in ghosts as they arrive. An adjoint combines them with own values in the
- * order of ranks, so that sums do not depend on arrival. End then waits until peers have read this
- * rank's vectors and messages have been sent. */
-
-/* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
- * need those of this rank. */
-enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
+ * ../exchange runs an exchange and calls the functions of this file: to pack values and to take
+ * those of a peer. A forward exchange stores them in ghosts, an adjoint combines them with own
+ * values. This file also checks the vectors that are exchanged. */
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
@@ -2204,8 +1954,8 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
     to->component = together ? bytes : bytes * field->component_stride;
     dpari_pt_place_vector(plan, field, to);
     to->ref = 0;
-    if (plan->shared > 0 && plan->method != DPAR_POINTS_PACKED && field->data) {
-        to->ref = dpari_ref(plan->world, field->data, 1);
+    if (plan->x.shared > 0 && plan->method != DPAR_POINTS_PACKED && field->data) {
+        to->ref = dpari_ref(plan->x.world, field->data, 1);
     }
 }
 
@@ -2221,23 +1971,8 @@ static int64_t dpari_pt_places_bytes(int64_t n)
  * and adjoint exchanges. */
 static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
-    return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
-                           n) +
+    return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->x.peers, point, n) +
            DPARI_LINE;
-}
-
-/* Waits until the peers that share memory have taken all values of exchange `last`. A peer that was
- * ready for a later exchange has taken them. */
-static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
-{
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK && last > 0; i++) {
-        if (plan->peer[i].world >= 0 && i != plan->self && plan->peer[i].seen <= last) {
-            status = dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)last, 1);
-        }
-    }
-    return status;
 }
 
 /* Allocates larger staging memory for n vectors, which together have `point` bytes per point. A
@@ -2247,9 +1982,9 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
-    dpar_status status = dpari_pt_await_done(plan, plan->count);
+    dpar_status status = dpari_exchange_await_done(&plan->x, plan->x.count);
     if (status != DPAR_OK) {
         return status;
     }
@@ -2268,30 +2003,22 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     plan->turns = plan->staging + vectors;
     plan->aside = plan->turns + 2 * plan->staging_turn;
     plan->arrivals = plan->aside + packed;
-    if (plan->shared > 0) {
-        plan->line->turns = dpari_ref(plan->world, plan->turns, 1);
-        plan->line->turn_bytes = plan->staging_turn;
+    if (plan->x.shared > 0) {
+        plan->x.line->place[DPARI_PT_TURNS] = dpari_ref(plan->x.world, plan->turns, 1);
+        plan->x.line->place[DPARI_PT_TURN_BYTES] = (uint64_t)plan->staging_turn;
     }
     return DPAR_OK;
 }
 
-/* Returns the kind of an exchange, which peers compare as part of the word `ready`: the operation,
- * and a hash of the number, types and components of the vectors. */
-static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
+/* Returns a hash of the number, types and components of the vectors, which peers compare. */
+static uint64_t dpari_pt_hash_vectors(const dpar_points_field *fields, int32_t n)
 {
-    uint64_t op = 0;
     uint64_t hash = dpari_hash(0, n);
     int32_t i;
     for (i = 0; i < n; i++) {
         hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
     }
-    if (plan->adjoint) {
-        op = 3;
-        if (plan->op != DPAR_MIN) {
-            op = plan->op == DPAR_SUM ? 1 : 2;
-        }
-    }
-    return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
+    return hash;
 }
 
 /* True if there is one vector, with the type, components and strides of the last exchange's vector,
@@ -2301,10 +2028,38 @@ static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_fie
                                  int32_t n)
 {
     const dpar_points_field *last = &plan->last_field;
-    return n == 1 && last->type != DPAR_TYPE_NONE && plan->shared == 0 && fields && fields->data &&
-           fields->type == last->type && !fields->ghosts == !last->ghosts &&
+    return n == 1 && last->type != DPAR_TYPE_NONE && plan->x.shared == 0 && fields &&
+           fields->data && fields->type == last->type && !fields->ghosts == !last->ghosts &&
            fields->components == last->components && fields->stride == last->stride &&
            fields->component_stride == last->component_stride;
+}
+
+/* Returns the number of packed bytes of `values` values of all vectors. */
+static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
+{
+    int64_t bytes = 0;
+    int32_t i;
+    if (plan->vectors == 1) {
+        return values * plan->point;
+    }
+    for (i = 0; i < plan->vectors && values > 0; i++) {
+        bytes += dpari_pt_block(values, plan->vector[i].point);
+    }
+    return bytes;
+}
+
+/* Sets the bytes of the messages of an exchange of the plan's vectors. */
+static void dpari_pt_set_messages(dpari_points *plan)
+{
+    int32_t i;
+    for (i = 0; i < plan->x.peers && plan->messages_to > 0; i++) {
+        dpari_exchange_flow *flow = &plan->x.flow[i];
+        if (plan->x.peer[i].world < 0) {
+            flow->out_bytes[0] = flow->in_bytes[1] = dpari_pt_bytes(plan, plan->peer[i].send.count);
+            flow->in_bytes[0] = flow->out_bytes[1] =
+                dpari_pt_bytes(plan, plan->peer[i].receive.count);
+        }
+    }
 }
 
 /* Checks and stores the vectors that the caller passes. */
@@ -2320,7 +2075,6 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
         return DPAR_OK;
     }
     plan->last_field.type = DPAR_TYPE_NONE;
-    plan->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !fields) {
         return dpari_comm_wrong(
             comm, "points exchange of %d vectors (0 if fields is NULL): 1 to %d are allowed",
@@ -2345,6 +2099,8 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
     }
     plan->vectors = n;
     plan->point = point;
+    plan->x.items = n;
+    dpari_pt_set_messages(plan);
     if (n == 1) {
         plan->last_field = fields[0];
     }
@@ -2357,7 +2113,7 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
  * messages have been sent when an exchange ends. */
 static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
-    return plan->turns + (plan->shared > 0 ? plan->count & 1 : 0) * plan->staging_turn;
+    return plan->turns + (plan->x.shared > 0 ? plan->x.count & 1 : 0) * plan->staging_turn;
 }
 
 /* Returns where the packed values begin in this turn. */
@@ -2370,15 +2126,16 @@ static unsigned char *dpari_pt_packed(const dpari_points *plan)
 static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
-    return dpari_pt_begins(plan->adjoint ? peer->receives_before : peer->sends_before, i,
-                           plan->point, plan->vectors);
+    return dpari_pt_begins(dpari_pt_is_adjoint(plan) ? peer->receives_before : peer->sends_before,
+                           i, plan->point, plan->vectors);
 }
 
 /* Returns the offset of the values that peer i has packed for this rank, in the peer's turn. */
 static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_record *record = &plan->peer[i].theirs;
-    return dpari_pt_begins(plan->adjoint ? record->receives_before : record->sends_before,
+    return dpari_pt_begins(dpari_pt_is_adjoint(plan) ? record->receives_before
+                                                     : record->sends_before,
                            record->number, plan->point, plan->vectors);
 }
 
@@ -2386,12 +2143,12 @@ static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
  * are received from it. */
 static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return plan->adjoint ? &peer->receive : &peer->send;
+    return dpari_pt_is_adjoint(plan) ? &peer->receive : &peer->send;
 }
 
 static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return plan->adjoint ? &peer->send : &peer->receive;
+    return dpari_pt_is_adjoint(plan) ? &peer->send : &peer->receive;
 }
 
 /* The next two functions describe where one piece of the points of a vector is: in the caller's
@@ -2420,26 +2177,12 @@ static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list
            plan->vector[0].stride == plan->vector[0].size;
 }
 
-/* Returns the number of packed bytes of `values` values of all vectors. */
-static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
+/* True if peer i reads this vector of this rank in place. */
+static int dpari_pt_lends(const dpari_points *plan, int32_t i, const dpari_pt_vector *vector)
 {
-    int64_t bytes = 0;
-    int32_t i;
-    if (plan->vectors == 1) {
-        return values * plan->point;
-    }
-    for (i = 0; i < plan->vectors && values > 0; i++) {
-        bytes += dpari_pt_block(values, plan->vector[i].point);
-    }
-    return bytes;
-}
-
-/* True if a peer reads this vector of this rank in place. */
-static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
-                          const dpari_pt_vector *vector)
-{
-    return !plan->adjoint && peer->world >= 0 &&
-           dpari_pt_is_direct(plan, vector->ref, vector->size, peer->send.count, peer->send.runs);
+    const dpari_pt_list *list = &plan->peer[i].send;
+    return !dpari_pt_is_adjoint(plan) && plan->x.peer[i].world >= 0 &&
+           dpari_pt_is_direct(plan, vector->ref, vector->size, list->count, list->runs);
 }
 
 /* Prefetches `bytes` bytes for writing, in lines of 64 bytes. Every line is prefetched, because the
@@ -2501,14 +2244,14 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
     const int aside = shared && !bites;
     int32_t piece;
     for (piece = 0; piece < vector->pieces; piece++) {
-        const dpari_pt_side mine = dpari_pt_side_of(vector, plan->adjoint, piece);
+        const dpari_pt_side mine = dpari_pt_side_of(vector, dpari_pt_is_adjoint(plan), piece);
         if (bites) {
             dpari_pt_pack_shared(plan, vector, list, mine, to);
         } else {
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, aside ? plan->aside : to, piece),
                           list, mine, vector->size);
         }
-        if (plan->adjoint) {
+        if (dpari_pt_is_adjoint(plan)) {
             dpari_pt_clear(list, mine, vector->size);
         }
     }
@@ -2519,166 +2262,83 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
 
 /* Packs the values of all vectors for peer i, except for vectors that it reads in place. Returns
  * where they begin. */
-static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
+static unsigned char *dpari_pt_pack_peer(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *peer = &plan->peer[i];
-    const dpari_pt_list *list = dpari_pt_gives(plan, peer);
+    const dpari_pt_list *list = dpari_pt_gives(plan, &plan->peer[i]);
+    const int shared = plan->x.peer[i].world >= 0 && i != plan->x.self;
+    dpari_exchange_flow *flow = &plan->x.flow[i];
     unsigned char *const out = dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), *to = out;
     int32_t k;
-    peer->reads = 0;
+    flow->lends[DPARI_EXCHANGE_FORWARD] = 0;
     for (k = 0; k < plan->vectors && list->count > 0; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
-        if (dpari_pt_lends(plan, peer, vector)) {
-            peer->reads = 1;
+        if (dpari_pt_lends(plan, i, vector)) {
+            flow->lends[DPARI_EXCHANGE_FORWARD] = shared;
+            plan->x.lends |= shared;
         } else {
-            dpari_pt_pack_vector(plan, vector, list, to, peer->world >= 0 && i != plan->self);
+            dpari_pt_pack_vector(plan, vector, list, to, shared);
         }
         to += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
     return out;
 }
 
-/* Publishes that all values are packed, and writes the places of vectors if some peer reads them.
+/* Writes the places of the vectors into this turn, where peers that read them in place find them.
  */
-static void dpari_pt_publish(dpari_points *plan)
+static void dpari_pt_write_places(const dpari_points *plan)
 {
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(plan);
-    uint64_t word = (uint64_t)plan->count << 16 | plan->kind;
-    int32_t i, k;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        word |= plan->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
-    }
-    for (k = 0; k < plan->vectors && (word & DPARI_PT_LENT); k++) {
+    int32_t k;
+    for (k = 0; k < plan->vectors; k++) {
         place[k].ref = plan->vector[k].ref;
         place[k].stride = plan->vector[k].stride;
         place[k].component = plan->vector[k].component;
         place[k].size = plan->vector[k].size;
     }
-    dpari_publish(plan->world, &plan->line->ready, word);
 }
 
-/* ---- messages -------------------------------------------------------------------------------- */
-
-/* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
-static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
-                          unsigned char *at, int64_t bytes)
+/* Packs the values for the peers that share memory. In an adjoint, ghosts of this rank's own values
+ * are packed as well, so that they are combined in the order of ranks. */
+static dpar_status dpari_pt_pack(void *of, int32_t s)
 {
-    dpar_call *call = &plan->call[n];
-    call->kind = kind;
-    call->type = DPAR_U8;
-    call->root = peer->rank;
-    call->tag = plan->tag;
-    call->count = bytes;
-    call->in = kind == DPAR_CALL_SEND ? at : NULL;
-    call->out = kind == DPAR_CALL_SEND ? NULL : at;
-}
-
-/* Posts the receives, before anything is sent, so that messages need not be buffered when they
- * arrive. They are received directly in the ghosts if these are adjacent. */
-static dpar_status dpari_pt_receive(dpari_points *plan)
-{
-    int32_t i, n = 0;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        dpari_pt_peer *peer = &plan->peer[i];
-        const dpari_pt_list *list = dpari_pt_takes(plan, peer);
-        if (peer->world >= 0 || list->count == 0) {
-            continue;
-        }
-        peer->in_place = !plan->adjoint && dpari_pt_is_whole(plan, list);
-        if (peer->in_place) {
-            peer->arrives = plan->vector[0].ghosts + list->first * plan->vector[0].stride;
-        } else {
-            const int64_t before = plan->adjoint ? peer->sends_before : peer->receives_before;
-            peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
-        }
-        dpari_pt_call(plan, n++, peer, DPAR_CALL_RECV, peer->arrives,
-                      dpari_pt_bytes(plan, list->count));
-    }
-    plan->receives_posted = n;
-    return n > 0 ? dpari_batch_checked(plan->head.comm, plan->call, n, plan->work) : DPAR_OK;
-}
-
-/* Packs the values for peers that get messages, and posts the sends. */
-static dpar_status dpari_pt_send(dpari_points *plan)
-{
-    int32_t i, n = plan->receives_posted;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        dpari_pt_peer *peer = &plan->peer[i];
-        const dpari_pt_list *list = dpari_pt_gives(plan, peer);
-        unsigned char *from;
-        if (peer->world >= 0 || list->count == 0) {
-            continue;
-        }
-        if (!plan->adjoint && dpari_pt_is_whole(plan, list)) {
-            from = plan->vector[0].own + list->first * plan->vector[0].stride;
-        } else {
-            from = dpari_pt_pack(plan, i);
-        }
-        dpari_pt_call(plan, n++, peer, DPAR_CALL_SEND, from, dpari_pt_bytes(plan, list->count));
-    }
-    plan->sends_posted = n - plan->receives_posted;
-    if (plan->sends_posted == 0) {
-        return DPAR_OK;
-    }
-    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                               plan->sends_posted, plan->work + plan->receives_posted);
-}
-
-/* ---- messages of the last exchange, posted again ----------------------------------------------
- *
- * A solver runs the same exchange over and over. If it is a forward exchange of one vector, and
- * each peer sends one message directly into the ghosts, the calls remain as they are, except for
- * the addresses. */
-
-/* True if the next exchange of such a vector can post the calls of this exchange again. */
-static int dpari_pt_may_repeat(const dpari_points *plan)
-{
+    dpari_points *plan = (dpari_points *)of;
+    const double began = dpari_exchange_clock(&plan->x);
     int32_t i;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        if (plan->peer[i].world >= 0 ||
-            (plan->peer[i].receive.count > 0 && !plan->peer[i].in_place)) {
-            return 0;
+    (void)s;
+    plan->x.lends = 0;
+    for (i = 0; i < plan->x.peers; i++) {
+        if (plan->x.peer[i].world >= 0 && (i != plan->x.self || dpari_pt_is_adjoint(plan))) {
+            (void)dpari_pt_pack_peer(plan, i);
         }
     }
-    return plan->vectors == 1 && plan->vector[0].pieces == 1 && !plan->adjoint;
+    if (plan->x.lends) {
+        dpari_pt_write_places(plan);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
+    return DPAR_OK;
 }
 
-/* Posts the calls of the last exchange again, with the addresses of this vector. */
-static dpar_status dpari_pt_post_again(dpari_points *plan)
+/* Returns where the message of peer i arrives: in the ghosts if these are adjacent. Or packs the
+ * values for it, unless they are adjacent, and returns where they are. */
+static unsigned char *dpari_pt_message(void *of, int32_t s, int32_t i, int sends)
 {
+    dpari_points *plan = (dpari_points *)of;
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpari_pt_list *list = sends ? dpari_pt_gives(plan, peer) : dpari_pt_takes(plan, peer);
+    const int whole = !dpari_pt_is_adjoint(plan) && dpari_pt_is_whole(plan, list);
     const dpari_pt_vector *vector = plan->vector;
-    dpar_call *call = plan->call;
-    dpar_status status;
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        const dpari_pt_list *list = &plan->peer[i].receive;
-        plan->peer[i].taken = 0;
-        if (list->count > 0) {
-            call->out = vector->ghosts + list->first * vector->stride;
-            call++;
-        }
+    int64_t before;
+    (void)s;
+    if (sends) {
+        return whole ? vector->own + list->first * vector->stride : dpari_pt_pack_peer(plan, i);
     }
-    status = dpari_batch_checked(plan->head.comm, plan->call, plan->receives_posted, plan->work);
-    if (status != DPAR_OK) {
-        return status;
+    peer->in_place = whole;
+    if (whole) {
+        return vector->ghosts + list->first * vector->stride;
     }
-    for (i = 0; i < plan->head.peer_count; i++) {
-        const dpari_pt_list *list = &plan->peer[i].send;
-        if (list->count == 0) {
-            continue;
-        }
-        if (dpari_pt_is_whole(plan, list)) {
-            call->in = vector->own + list->first * vector->stride;
-        } else { /* packed at the same address as in the last exchange */
-            const dpari_pt_list dense = dpari_pt_dense(list->count);
-            unsigned char *to = (unsigned char *)(uintptr_t)call->in;
-            dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
-                          dpari_pt_side_of(vector, 0, 0), vector->size);
-        }
-        call++;
-    }
-    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                               plan->sends_posted, plan->work + plan->receives_posted);
+    before = dpari_pt_is_adjoint(plan) ? peer->sends_before : peer->receives_before;
+    peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
+    return peer->arrives;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -2693,10 +2353,10 @@ static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
         for (piece = 0; piece < vector->pieces; piece++) {
-            const dpari_pt_side mine = dpari_pt_side_of(vector, !plan->adjoint, piece);
+            const dpari_pt_side mine = dpari_pt_side_of(vector, !dpari_pt_is_adjoint(plan), piece);
             const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
-            if (plan->adjoint) {
-                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->op);
+            if (dpari_pt_is_adjoint(plan)) {
+                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->x.op);
             } else {
                 dpari_pt_move(list, mine, &dense, theirs, vector->size);
             }
@@ -2711,11 +2371,11 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
                                  const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
     const int64_t size = dpari_least(vector->size, place->size);
-    unsigned char *at = (unsigned char *)dpari_at(plan->world, place->ref);
+    unsigned char *at = (unsigned char *)dpari_at(plan->x.world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
     if (at == NULL) {
-        return dpari_pt_unreachable(plan, place->ref);
+        return dpari_exchange_unmapped(&plan->x, place->ref);
     }
     for (piece = 0; piece < vector->point / size; piece++) {
         theirs.at = at + piece * place->component;
@@ -2726,41 +2386,43 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
     return DPAR_OK;
 }
 
-/* Returns the turn of a peer that is ready, or NULL if its memory cannot be mapped. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_peer *peer)
+/* Returns the turn of peer i, which is ready, or NULL if its memory cannot be mapped. */
+static unsigned char *dpari_pt_their_turn(const dpari_points *plan, int32_t i)
 {
-    if (peer->turns != peer->line->turns) {
-        peer->mapped = (unsigned char *)dpari_at(plan->world, peer->line->turns);
+    const dpari_exchange_line *line = plan->x.peer[i].line;
+    dpari_pt_peer *peer = &plan->peer[i];
+    if (peer->turns != line->place[DPARI_PT_TURNS]) {
+        peer->mapped = (unsigned char *)dpari_at(plan->x.world, line->place[DPARI_PT_TURNS]);
         if (peer->mapped == NULL) {
             return NULL;
         }
-        peer->turns = peer->line->turns;
+        peer->turns = line->place[DPARI_PT_TURNS];
     }
-    return peer->mapped + (plan->count & 1) * peer->line->turn_bytes;
+    return peer->mapped + (plan->x.count & 1) * (int64_t)line->place[DPARI_PT_TURN_BYTES];
 }
 
 /* Takes the values of a peer that shares memory and is ready. */
 static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
-    unsigned char *turn = dpari_pt_their_turn(plan, peer);
+    unsigned char *turn = dpari_pt_their_turn(plan, i);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
     unsigned char *from;
     const dpari_pt_list dense = dpari_pt_dense(peer->receive.count);
     int32_t k, piece;
     dpar_status status = DPAR_OK;
     if (turn == NULL) {
-        return dpari_pt_unreachable(plan, peer->line->turns);
+        return dpari_exchange_unmapped(&plan->x, plan->x.peer[i].line->place[DPARI_PT_TURNS]);
     }
     from = turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i);
-    if (plan->adjoint) {
+    if (dpari_pt_is_adjoint(plan)) {
         dpari_pt_unpack(plan, peer, from);
         return DPAR_OK;
     }
     for (k = 0; k < plan->vectors && peer->receive.count > 0 && status == DPAR_OK; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
-        if (peer->lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
-                                              peer->source.runs)) {
+        if (plan->x.peer[i].lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size,
+                                                        peer->source.count, peer->source.runs)) {
             status = dpari_pt_read(plan, peer, vector, &place[k]);
         } else {
             for (piece = 0; piece < vector->pieces; piece++) {
@@ -2773,16 +2435,19 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* Copies own values to the ghosts with the same ids. In an adjoint, these ghosts were packed first,
- * so that they are combined in the order of ranks. */
-static void dpari_pt_take_self(dpari_points *plan)
+/* Copies own values to the ghosts with the same ids. An adjoint takes these ghosts in its turn. */
+static void dpari_pt_take_own(void *of, int32_t s)
 {
-    const dpari_pt_peer *peer = &plan->peer[plan->self];
+    dpari_points *plan = (dpari_points *)of;
+    const dpari_pt_peer *peer;
+    double began;
     int32_t k, piece;
-    if (plan->adjoint) {
-        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, plan->self));
+    (void)s;
+    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
         return;
     }
+    began = dpari_exchange_clock(&plan->x);
+    peer = &plan->peer[plan->x.self];
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
         for (piece = 0; piece < vector->pieces; piece++) {
@@ -2790,300 +2455,51 @@ static void dpari_pt_take_self(dpari_points *plan)
                           dpari_pt_side_of(vector, 0, piece), vector->size);
         }
     }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
-/* Waits until the peer is ready, and checks that it runs the same exchange. */
-static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
+/* Takes the values of peer i, which have arrived. */
+static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
 {
+    dpari_points *plan = (dpari_points *)of;
     dpari_pt_peer *peer = &plan->peer[i];
-    const dpar_status status =
-        dpari_pt_await(plan, i, &peer->line->ready, (uint64_t)plan->count << 16, wait);
-    const uint64_t word = DPARI_LOAD(&peer->line->ready);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    peer->seen = (int64_t)(word >> 16);
-    peer->lends = (word & DPARI_PT_LENT) != 0 && peer->seen == plan->count;
-    plan->lent |= peer->lends;
-    if (peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind) {
-        return dpari_pt_differs(plan, i, word & DPARI_PT_KIND);
-    }
-    return DPAR_OK;
-}
-
-/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_PT_PEEK it does neither,
- * because a wait follows anyway. */
-static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
-{
-    const double began = dpari_pt_clock(plan);
-    dpar_status status;
-    if (wait == DPARI_PT_PEEK) {
-        return DPAR_MORE;
-    }
-    status = wait ? dpar_wait(&plan->work[n]) : dpar_test(&plan->work[n]);
-    dpari_pt_count(plan, DPARI_PT_WAITING, began);
-    return status;
-}
-
-/* Waits for all messages of an exchange that was posted again. */
-static dpar_status dpari_pt_end_again(dpari_points *plan)
-{
+    const double began = dpari_exchange_clock(&plan->x);
     dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->receives_posted + plan->sends_posted && status == DPAR_OK; i++) {
-        status = dpari_pt_message(plan, i, 1);
-    }
-    return status;
-}
-
-/* Takes the values of peer i, whose message is number n, once they are ready. */
-static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int wait)
-{
-    dpari_pt_peer *peer = &plan->peer[i];
-    dpar_status status = DPAR_OK;
-    double began;
-    if (i != plan->self) {
-        status = peer->world >= 0 ? dpari_pt_meet(plan, i, wait) : dpari_pt_message(plan, n, wait);
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    began = dpari_pt_clock(plan);
-    if (i == plan->self) {
-        dpari_pt_take_self(plan);
-    } else if (peer->world >= 0) {
+    (void)s;
+    if (i == plan->x.self) {
+        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, i));
+    } else if (plan->x.peer[i].world >= 0) {
         status = dpari_pt_take_shared(plan, i);
     } else if (!peer->in_place) {
         dpari_pt_unpack(plan, peer, peer->arrives);
     }
-    dpari_pt_count(plan, DPARI_PT_COPYING, began);
-    peer->taken = status == DPAR_OK;
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
     return status;
 }
 
-/* Takes the values of all peers. A forward exchange first takes the values of the peers that are
- * ready, then waits for the other peers. An adjoint waits for each peer in the order of ranks. If
- * wait is 0, returns DPAR_MORE if some peer is not ready. */
-static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
+DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 {
-    dpar_status all = DPAR_OK;
-    int32_t i, pass, n;
-    int32_t first = wait; /* the passes are PEEK and 1, or only 1, or only 0 */
-    if (wait && !plan->adjoint && plan->shared > 0) {
-        first = DPARI_PT_PEEK;
-    }
-    for (pass = first; pass <= wait; pass += 2) {
-        all = DPAR_OK;
-        n = 0;
-        for (i = 0; i < plan->head.peer_count; i++) {
-            dpari_pt_peer *peer = &plan->peer[i];
-            const int comes = dpari_pt_takes(plan, peer)->count > 0;
-            const int32_t message = n;
-            dpar_status status;
-            n += comes && peer->world < 0;
-            if (peer->taken || !comes) {
-                continue;
-            }
-            status = dpari_pt_take(plan, i, message, pass);
-            if (status == DPAR_MORE && !plan->adjoint) {
-                all = DPAR_MORE;
-            } else if (status != DPAR_OK) {
-                return status;
-            }
-        }
-        if (all == DPAR_OK) {
-            break;
-        }
-    }
-    return all;
-}
-
-/* Waits until peers have read this rank's vectors and messages have been sent. If wait is 0,
- * returns DPAR_MORE instead of waiting. */
-static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
-{
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
-        if (plan->peer[i].reads && i != plan->self) {
-            status =
-                dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)plan->count, wait);
-        }
-    }
-    for (i = 0; i < plan->sends_posted && status == DPAR_OK; i++) {
-        status = dpari_pt_message(plan, plan->receives_posted + i, wait);
-    }
-    return status;
+    plan->x.plan = plan;
+    plan->x.pack = dpari_pt_pack;
+    plan->x.message = dpari_pt_message;
+    plan->x.take_own = dpari_pt_take_own;
+    plan->x.take = dpari_pt_take;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
- * then never arrive. */
-static void dpari_pt_break_both(dpari_points *plan)
-{
-    if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
-        dpar_comm_abort(plan->head.comm, plan->node->status, plan->node->why.text);
-    }
-}
-
-/* Ends an exchange that failed with `status`, so that nothing of it stays in progress. */
-static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status status)
-{
-    dpari_pt_break_both(plan);
-    if (dpari_pt_broken(plan) != DPAR_OK) {
-        (void)dpar_wait_all(plan->work, plan->receives_posted + plan->sends_posted);
-    }
-    plan->receives_posted = plan->sends_posted = 0;
-    plan->active = plan->again = 0;
-    return status;
-}
-
-/* Packs values for peers that share memory, after they have taken the values that this turn held
- * before, and publishes them. */
-static dpar_status dpari_pt_offer(dpari_points *plan)
-{
-    dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
-    double began;
-    int32_t i;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    began = dpari_pt_clock(plan);
-    for (i = 0; i < plan->head.peer_count; i++) {
-        if (plan->peer[i].world >= 0 && (i != plan->self || plan->adjoint)) {
-            (void)dpari_pt_pack(plan, i);
-        }
-    }
-    dpari_pt_count(plan, DPARI_PT_PACKING, began);
-    if (plan->shared > 0) {
-        dpari_pt_publish(plan);
-    }
-    return status;
-}
-
-/* Posts receives, packs and publishes values, and posts sends. */
-static dpar_status dpari_pt_start(dpari_points *plan)
-{
-    dpar_status status;
-    int32_t i;
-    if (plan->again) {
-        return dpari_pt_post_again(plan);
-    }
-    plan->receives_posted = plan->sends_posted = 0;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        plan->peer[i].taken = plan->peer[i].reads = 0;
-    }
-    if (plan->messages_to > 0) {
-        status = dpari_pt_receive(plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (plan->shared > 0 || plan->self >= 0) {
-        status = dpari_pt_offer(plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (plan->messages_to > 0) {
-        status = dpari_pt_send(plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (plan->self >= 0 && !plan->adjoint) {
-        status = dpari_pt_take(plan, plan->self, 0, 0);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    plan->again = dpari_pt_may_repeat(plan);
-    return DPAR_OK;
-}
-
-/* Begins an exchange. op: DPAR_COPY for forward, otherwise the operation of the adjoint. */
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
 static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
                                   int32_t op)
 {
-    dpar_status status = DPAR_OK;
-    if (plan->shared > 0) { /* the others may have timed out while they waited for this rank */
-        status = dpari_group_broken(dpari_group_of(plan->node));
-    }
+    dpar_status status = dpari_exchange_may_begin(&plan->x);
     if (status == DPAR_OK) {
-        status = dpari_pt_broken(plan);
-    }
-    if (status != DPAR_OK) {
-        dpari_pt_break_both(plan);
-        return status;
-    }
-    if (plan->active) {
-        return dpari_comm_wrong(plan->head.comm,
-                                "points exchange %ld has not ended: call dpar_points_end first",
-                                plan->count);
-    }
-    status = dpari_pt_set_vectors(plan, fields, n);
-    if (status == DPAR_OK) {
-        status = dpari_rest_post(plan->head.comm);
+        status = dpari_pt_set_vectors(plan, fields, n);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    plan->adjoint = op != DPAR_COPY;
-    plan->again = plan->again && !plan->adjoint;
-    plan->op = op;
-    plan->kind = plan->shared > 0 ? dpari_pt_kind(plan, fields, n) : 0;
-    plan->count++;
-    plan->active = 1;
-    plan->stage = DPARI_PT_TAKING;
-    plan->lent = 0;
-    status = dpari_pt_start(plan);
-    return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
-}
-
-/* Publishes that this rank has taken all values. Peers are woken only if one may wait for that. */
-static void dpari_pt_publish_done(dpari_points *plan)
-{
-    if (plan->lent || plan->oneway) {
-        dpari_publish(plan->world, &plan->line->done, (uint64_t)plan->count);
-    } else {
-        DPARI_STORE(&plan->line->done, (uint64_t)plan->count);
-    }
-}
-
-/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, the exchange
- * is not touched any more, because its memory has been freed. */
-static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
-{
-    dpar_status status = DPAR_OK;
-    if (plan->active && plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
-        plan->active = plan->receives_posted = plan->sends_posted = 0;
-    }
-    if (!plan->active) {
-        return dpari_pt_broken(plan);
-    }
-    if (plan->again && wait) {
-        status = dpari_pt_end_again(plan);
-        plan->stage = DPARI_PT_LEAVING;
-    } else if (plan->stage == DPARI_PT_TAKING) {
-        status = dpari_pt_take_all(plan, wait);
-        if (status == DPAR_OK && plan->shared > 0) {
-            /* A peer that had timed out may have packed other values while this rank read. */
-            __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            status = dpari_group_broken(dpari_group_of(plan->node));
-        }
-        if (status < DPAR_OK && plan->shared > 0) {
-            dpari_pt_break_both(plan);
-        } else if (status == DPAR_OK && plan->shared > 0) {
-            dpari_pt_publish_done(plan);
-        }
-        plan->stage = status == DPAR_OK ? DPARI_PT_LEAVING : plan->stage;
-    }
-    if (status == DPAR_OK) {
-        status = dpari_pt_leave(plan, wait);
-    }
-    plan->active = status != DPAR_OK;
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_pt_drop(plan, status);
+    return dpari_exchange_begin(&plan->x, op, plan->x.shared > 0 ? dpari_pt_hash_vectors(fields, n) : 0);
 }
 
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
@@ -3114,12 +2530,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
 
 DPAR_API dpar_status dpar_points_test(dpar_points *points)
 {
-    return points ? dpari_pt_advance(dpari_pt_of(points), 0) : DPAR_E_ARG;
+    return points ? dpari_exchange_advance(&dpari_pt_of(points)->x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_end(dpar_points *points)
 {
-    return points ? dpari_pt_advance(dpari_pt_of(points), 1) : DPAR_E_ARG;
+    return points ? dpari_exchange_advance(&dpari_pt_of(points)->x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
@@ -3141,24 +2557,14 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     dpari_points *plan = dpari_pt_of(points);
     dpar_comm *of;
     dpar_status status;
+    int32_t refused;
     if (!points) {
         return DPAR_OK;
     }
-    of = plan->world ? plan->node : plan->head.comm;
-    if (plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
-        plan->active = plan->receives_posted = plan->sends_posted = 0;
-    }
-    status = dpari_pt_broken(plan);
-    if (plan->active && status == DPAR_OK) {
-        return dpari_comm_wrong(plan->head.comm,
-                                "points exchange %ld has not ended: call dpar_points_end first",
-                                plan->count);
-    }
-    if (status == DPAR_OK) {
-        /* Peers may still read this rank's words. */
-        status = dpar_barrier(plan->head.comm, NULL);
-    } else if (plan->active) {
-        status = dpari_pt_drop(plan, status);
+    of = plan->x.world ? plan->x.node : plan->head.comm;
+    status = dpari_exchange_close(&plan->x, "dpar_points_free: ", &refused);
+    if (refused) {
+        return status;
     }
     dpar_comm_release(of, plan->staging);
     dpar_comm_release(of, plan->lists);
@@ -3440,7 +2846,7 @@ static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_bot
  */
 static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t numbers, dpar_why *why)
 {
-    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
     dpari_room room;
     dpar_status status;
@@ -3448,10 +2854,9 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
     room.at = NULL;
     for (pass = 0; pass < 2; pass++) {
         room.used = 0;
-        plan->line = (dpari_pt_line *)dpari_room_take(&room, 2, sizeof *plan->line);
+        plan->x.line = (dpari_exchange_line *)dpari_room_take(&room, 1, sizeof *plan->x.line);
+        dpari_exchange_room(&plan->x, &room, peers, 1, plan->x.world ? plan->x.node->size : 0);
         plan->peer = (dpari_pt_peer *)dpari_room_take(&room, peers, sizeof *plan->peer);
-        plan->call = (dpar_call *)dpari_room_take(&room, 2 * peers, sizeof *plan->call);
-        plan->work = (dpar_work *)dpari_room_take(&room, 2 * peers, sizeof *plan->work);
         plan->record = (dpari_pt_record *)dpari_room_take(&room, 2 * peers, sizeof *plan->record);
         plan->numbers = (int32_t *)dpari_room_take(&room, numbers, sizeof *plan->numbers);
         if (pass == 0) {
@@ -3463,6 +2868,9 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
         }
     }
     plan->head.peer_count = peers;
+    plan->x.peers = peers;
+    plan->x.steps = 1;
+    plan->x.step[0].modes = 1 << DPARI_EXCHANGE_FORWARD | 1 << DPARI_EXCHANGE_ADJOINT;
     return DPAR_OK;
 }
 
@@ -3480,18 +2888,22 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
     int32_t i, n = 0, *at = plan->numbers;
     for (i = 0; i < plan->head.comm->size; i++) {
         dpari_pt_peer *peer = &plan->peer[n];
+        dpari_exchange_flow *flow = &plan->x.flow[n];
+        const int self = i == plan->head.comm->rank;
         if (both->sends[i] + both->receives[i] == 0) {
             continue;
         }
-        peer->rank = i;
-        peer->world = i == plan->head.comm->rank ? 0 : -1;
+        plan->x.peer[n].rank = i;
+        plan->x.peer[n].world = self ? 0 : -1;
+        flow->takes[DPARI_EXCHANGE_FORWARD] = both->receives[i] > 0 && !self;
+        flow->takes[DPARI_EXCHANGE_ADJOINT] = both->sends[i] > 0;
         peer->sends_before = plan->sends;
         peer->receives_before = plan->receives;
         dpari_pt_set_list(&peer->send, both->send_at + plan->sends, both->sends[i], &at);
         dpari_pt_set_list(&peer->receive, both->receive_at + plan->receives, both->receives[i],
                           &at);
-        if (i == plan->head.comm->rank) {
-            plan->self = n;
+        if (self) {
+            plan->x.self = n;
         }
         plan->sends += both->sends[i];
         plan->receives += both->receives[i];
@@ -3499,46 +2911,13 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
     }
 }
 
-/* Finds the peers that share memory with this rank, from the ranks of the node. Collective over the
- * node. */
-static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    void *memory = NULL;
-    int32_t *ranks, i, k;
-    dpar_status status;
-    if (!plan->world) {
-        return DPAR_OK;
-    }
-    status = dpar_comm_alloc(plan->node, (int64_t)sizeof(int32_t) * plan->node->size, &memory);
-    status = dpari_agree_on(plan->node, status, "points", NULL, NULL, NULL);
-    ranks = (int32_t *)memory;
-    if (status == DPAR_OK) {
-        status = dpar_all_gather(plan->node, &plan->head.comm->rank, ranks, 1, DPAR_I32, NULL);
-    }
-    for (i = 0; i < plan->node->size && status == DPAR_OK; i++) {
-        for (k = 0; k < plan->head.peer_count; k++) {
-            if (plan->peer[k].rank == ranks[i]) {
-                plan->peer[k].world = group->world_rank[i];
-            }
-        }
-    }
-    dpar_comm_release(plan->node, memory);
-    if (status == DPAR_OK) {
-        return DPAR_OK;
-    }
-    if (plan->node != plan->head.comm) { /* otherwise the other nodes would wait for this one */
-        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
-    }
-    return dpari_repeat(status, why, plan->node->why.text);
-}
-
 /* Describes this rank's memory and list to peer i. */
 static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
-    record->line =
-        peer->world >= 0 && plan->world ? (int64_t)dpari_ref(plan->world, plan->line, 1) : 0;
+    record->line = plan->x.peer[i].world >= 0 && plan->x.world
+                       ? (int64_t)dpari_ref(plan->x.world, plan->x.line, 1)
+                       : 0;
     record->number = i;
     record->sends = peer->send.count;
     record->receives = peer->receive.count;
@@ -3548,7 +2927,7 @@ static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_
     record->kind = peer->send.kind;
     record->first = peer->send.first;
     record->at =
-        record->line && peer->send.at ? (int64_t)dpari_ref(plan->world, peer->send.at, 1) : 0;
+        record->line && peer->send.at ? (int64_t)dpari_ref(plan->x.world, peer->send.at, 1) : 0;
 }
 
 /* Reads peer i's description of its memory, and counts the peers that are reached by messages and
@@ -3556,18 +2935,20 @@ static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_
 static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
+    dpari_exchange_peer *run = &plan->x.peer[i];
     const dpari_pt_record *record = &peer->theirs;
     if (record->line == 0 ||
-        peer->world < 0) { /* one of the two does not reach the other's memory */
-        peer->world = -1;
+        run->world < 0) { /* one of the two does not reach the other's memory */
+        run->world = -1;
         plan->messages_to++;
         return DPAR_OK;
     }
-    plan->shared++;
-    plan->oneway |= peer->send.count == 0 || peer->receive.count == 0;
-    peer->line = (dpari_pt_line *)dpari_at(plan->world, (uint64_t)record->line);
-    if (peer->line == NULL) {
-        return dpari_pt_unreachable(plan, (uint64_t)record->line);
+    plan->x.shared++;
+    plan->x.oneway |= peer->send.count == 0 || peer->receive.count == 0;
+    plan->x.flow[i].packed = 1;
+    run->line = (dpari_exchange_line *)dpari_at(plan->x.world, (uint64_t)record->line);
+    if (run->line == NULL) {
+        return dpari_exchange_unmapped(&plan->x, (uint64_t)record->line);
     }
     peer->source.count = record->sends;
     peer->source.runs = record->runs;
@@ -3576,9 +2957,9 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
     peer->source.step = 0;
     peer->source.at = NULL;
     if (record->at) {
-        peer->source.at = (const int32_t *)dpari_at(plan->world, (uint64_t)record->at);
+        peer->source.at = (const int32_t *)dpari_at(plan->x.world, (uint64_t)record->at);
         if (peer->source.at == NULL) {
-            return dpari_pt_unreachable(plan, (uint64_t)record->at);
+            return dpari_exchange_unmapped(&plan->x, (uint64_t)record->at);
         }
     }
     return DPAR_OK;
@@ -3587,39 +2968,21 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 /* Exchanges records with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
 {
-    dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->head.peer_count;
-    int32_t i, pass, n = 0;
-    dpar_status status = DPAR_OK;
-    for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < plan->head.peer_count; i++) {
-            dpar_call *call = &plan->call[n];
-            if (i == plan->self) {
-                continue;
-            }
-            dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-            call->type = DPAR_I64;
-            call->root = plan->peer[i].rank;
-            call->tag = plan->tag;
-            call->count = DPARI_PT_WORDS;
-            call->in = pass ? &mine[i] : NULL;
-            call->out = pass ? NULL : &theirs[i];
-            dpari_pt_write_record(plan, i, &mine[i]);
-            n++;
-        }
+    dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->x.peers;
+    dpar_status status;
+    int32_t i;
+    for (i = 0; i < plan->x.peers; i++) {
+        dpari_pt_write_record(plan, i, &mine[i]);
     }
-    if (n > 0) {
-        status = dpar_batch(plan->head.comm, plan->call, n, plan->work);
-        if (status == DPAR_OK) {
-            status = dpar_wait_all(plan->work, n);
-        }
-    }
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
-        if (i != plan->self) {
+    status = dpari_exchange_records(&plan->x, (const int64_t *)(const void *)mine,
+                                    (int64_t *)(void *)theirs, DPARI_PT_WORDS);
+    for (i = 0; i < plan->x.peers && status == DPAR_OK; i++) {
+        if (i != plan->x.self) {
             plan->peer[i].theirs = theirs[i];
             status = dpari_pt_read_record(plan, i);
         }
     }
+    plan->x.step[0].meets = plan->x.shared > 0;
     return dpari_pt_explain(plan->head.comm, status, why);
 }
 
@@ -3638,14 +3001,14 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
         dpari_pt_set_peers(plan, both);
-        status = dpari_pt_find_node(plan, why);
+        status = dpari_pt_explain(plan->head.comm, dpari_exchange_find_node(&plan->x), why);
         if (status == DPAR_OK) {
             status = dpari_pt_swap(plan, why);
         }
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     }
     if (status != DPAR_OK && plan->lists) {
-        dpar_comm_release(plan->world ? plan->node : plan->head.comm, plan->lists);
+        dpar_comm_release(plan->x.world ? plan->x.node : plan->head.comm, plan->lists);
     }
     return status;
 }
@@ -3658,16 +3021,21 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     plan->head.own_count = desc->own_count;
     plan->head.ghost_count = desc->ghost_count;
     plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
-    plan->node = comm->node ? comm->node : comm;
-    plan->world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->node);
+    plan->x.comm = comm;
+    plan->x.name = "points";
+    plan->x.end = "dpar_points_end";
+    plan->x.item = "vector";
+    plan->x.node = comm->node ? comm->node : comm;
+    plan->x.world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->x.node);
     plan->method = desc->method;
-    plan->tag = desc->tag;
-    plan->timers = desc->timers;
+    plan->x.tag = desc->tag;
+    plan->x.timers = desc->timers;
     plan->listed = desc->lists != NULL;
     plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
     plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
     plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
-    plan->self = -1;
+    plan->x.self = -1;
+    dpari_pt_set_functions(plan);
     if (desc->layout) {
         plan->layout = *desc->layout;
         plan->has_layout = 1;
@@ -3837,8 +3205,8 @@ DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_
     if (!points || !traffic || k < 0 || k >= points->peer_count) {
         return 0;
     }
-    traffic->rank = plan->peer[k].rank;
-    traffic->method = plan->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    traffic->rank = plan->x.peer[k].rank;
+    traffic->method = plan->x.peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
     traffic->send_count = plan->peer[k].send.count;
     traffic->receive_count = plan->peer[k].receive.count;
     traffic->send_runs = plan->peer[k].send.runs;
@@ -3855,19 +3223,18 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
         return;
     }
     dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n",
-                     points->comm->rank, points->own_count, points->ghost_count, plan->count);
+                     points->comm->rank, points->own_count, points->ghost_count, plan->x.count);
     dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
         const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
         dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
-                         k == plan->self ? "itself" : method, traffic.send_count, traffic.send_runs,
-                         traffic.receive_count, traffic.receive_runs);
+                         k == plan->x.self ? "itself" : method, traffic.send_count,
+                         traffic.send_runs, traffic.receive_count, traffic.receive_runs);
     }
-    if (plan->timers && plan->count > 0) {
-        dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
-                         plan->seconds[DPARI_PT_PACKING] * 1e6 / (double)plan->count,
-                         plan->seconds[DPARI_PT_COPYING] * 1e6 / (double)plan->count,
-                         plan->seconds[DPARI_PT_WAITING] * 1e6 / (double)plan->count);
+    if (plan->x.timers && plan->x.count > 0) {
+        dpar_text_put(out, "each exchange: ");
+        dpari_exchange_put_times(&plan->x, out);
+        dpar_text_put(out, "\n");
     }
 }
 
@@ -3891,7 +3258,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar
                               (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < points->peer_count; i++) {
-        row[plan->peer[i].rank] = plan->peer[i].send.count;
+        row[plan->x.peer[i].rank] = plan->peer[i].send.count;
     }
     status = dpar_comm_alloc(comm, (int64_t)sizeof *row * comm->size * comm->size, &memory);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, NULL);

@@ -72,7 +72,7 @@
 #ifndef DPAR_TRAIN_H
 #define DPAR_TRAIN_H
 
-/* ==== train/random.h ==== */
+/* ==== host/random.h ==== */
 
 /* random - computes random numbers that do not depend on the number of ranks: for initial values,
  * and for dropout on activations that several ranks hold. There is no state: number `index` of a
@@ -102,7 +102,7 @@ DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
  * dpar_random_uniform(seed, stream, index). Local. O(1). */
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* ==== train/optimizer.h ==== */
+/* ==== host/optimizer.h ==== */
 
 /* optimizer - updates any piece of the parameters with AdamW or SGD, in host memory. A rank of ZeRO
  * updates its shard with it; a single rank updates all parameters.
@@ -195,7 +195,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
  * norm that is NaN or infinite gives 0, so that the step ignores the gradients. Local. O(1). */
 DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
-/* ==== train/layers.h ==== */
+/* ==== host/layers.h ==== */
 
 /* layers - defines the operations that training needs in memory that the CPU cannot access, such as
  * a device's, in addition to those that communicators and halos need (mem.h). You need this file
@@ -2171,10 +2171,10 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *pipeline);
 #ifndef DPARI_TRAIN_INTERNAL_H
 #define DPARI_TRAIN_INTERNAL_H
 
-/* ==== train/layers_private.h ==== */
+/* ==== train/layer_calls.h ==== */
 
-/* layers_private - private: runs the operations of layers.h in the memory of a communicator, like
- * mem_private.h for the operations of mem.h. If comm->mem has no table of layers or the table has
+/* layer_calls - private: runs the operations of layers.h in the memory of a communicator, like
+ * memory_calls.h for the operations of mem.h. If comm->mem has no table of layers or the table has
  * no such operation, the communicator breaks with DPAR_E_UNKNOWN. */
 
 /* Run one operation in the memory of comm. */
@@ -2274,10 +2274,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
     !defined(DPAR_TRAIN_IMPLEMENTATION_DONE)
 #define DPAR_TRAIN_IMPLEMENTATION_DONE
 
-/* ==== train/layers_private.h ==== */
-
-/* Runs the operation in host memory. */
-DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
+/* ==== train/layer_calls.h ==== */
 
 /* Run one operation in the memory of comm. */
 DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *comm, const dpar_mem_squares *call);
@@ -2303,7 +2300,7 @@ DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
 DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
 DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
-/* ==== train/random_private.h ==== */
+/* ==== host/random_private.h ==== */
 
 /* random_private - private: the random words from which random.h makes its numbers, and stochastic
  * rounding with them. */
@@ -2317,7 +2314,7 @@ DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t 
 DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
                                        uint64_t stream, uint64_t index, int32_t shift);
 
-/* ==== train/optimizer_private.h ==== */
+/* ==== host/optimizer_private.h ==== */
 
 /* optimizer_private - private: what zero1 and fsdp need to know of an optimizer that
  * dpar_optimizer_check has accepted. */
@@ -2332,7 +2329,7 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimiz
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
     DPARI_PRINTF(2, 3);
 
-/* ==== train/vector_loops.h ==== */
+/* ==== host/vector_loops.h ==== */
 
 /* vector_loops - private: loops over rows that process several elements at once, for norms,
  * cross-entropy, attention and 8-bit codes. On x86-64 there are several versions of each loop: for
@@ -2395,7 +2392,24 @@ typedef struct dpari_lanes {
  * takes little time compared with the work. */
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 
-/* ==== train/layers_norm.h ==== */
+/* ==== host/layers_private.h ==== */
+
+/* layers_private - private: the operations of layers.h in host memory; those of norms are in
+ * layers_norm.h. */
+
+/* Do what the functions of a dpar_mem_layers do. */
+DPARI_INTERNAL dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *call);
+DPARI_INTERNAL dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *call);
+DPARI_INTERNAL dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *call);
+DPARI_INTERNAL dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *call);
+DPARI_INTERNAL dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *call);
+DPARI_INTERNAL dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *call);
+DPARI_INTERNAL dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *call);
+DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *call);
+DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx,
+                                                     const dpar_mem_attention_merge *call);
+
+/* ==== host/layers_norm.h ==== */
 
 /* layers_norm - private: moments and norms in host memory, and functions that read rows. */
 
@@ -2421,7 +2435,7 @@ DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *lanes, const void *x,
 DPARI_INTERNAL void dpari_row_add(const dpari_lanes *lanes, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
-/* ==== train/block_formats.h ==== */
+/* ==== host/block_formats.h ==== */
 
 /* block_formats - private: quantizes and dequantizes blocks of the formats for tensor cores
  * (layers.h) in host memory. Also reads and writes elements for blocks of all formats. */
@@ -2532,7 +2546,7 @@ DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
  * DPAR_E_MISMATCH if the ranks pass different hashes. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
-/* ==== train/random.c ==== */
+/* ==== host/random.c ==== */
 
 /* Philox4x32-10, and what is made from its words: uniform and normal numbers, and the stochastic
  * rounding of F32 to BF16. There is no state, so a number depends only on seed, stream and index.
@@ -2649,7 +2663,7 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
     return dpari_random_inverse(dpar_random_uniform(seed, stream, index));
 }
 
-/* ==== train/optimizer.c ==== */
+/* ==== host/optimizer.c ==== */
 
 /* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
  * are stored. For F64 and F32, loops work on the arrays directly. On x86-64 these loops are also
@@ -3169,7 +3183,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
     now.t = t;
     now.index = p->index;
-    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
+    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
     blocks.w = w;
     blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;
@@ -3199,7 +3213,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     return DPAR_OK;
 }
 
-/* ==== train/vector_loops.c ==== */
+/* ==== host/vector_loops.c ==== */
 
 /* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop exists
  * in several versions: with GCC's vector extensions, for AVX2 or AVX-512 if the CPU has them at run
@@ -4945,7 +4959,7 @@ enum { DPARI_LANES_ASKS = 4096 };
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
-    const int wide = work >= DPARI_LANES_ASKS ? dpari_os_wide() : 0;
+    const int wide = work >= DPARI_LANES_ASKS ? dpari_cpu_wide() : 0;
     if (wide) {
         return wide > 1 ? dpari_lanes_eights() : dpari_lanes_wide();
     }
@@ -4954,7 +4968,7 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
     return dpari_lanes_usual();
 }
 
-/* ==== train/block_formats.c ==== */
+/* ==== host/block_formats.c ==== */
 
 /* Blocks of the formats for tensor cores (MXFP8, MXFP4, NVFP4) in host memory. Rounding uses
  * integer arithmetic on the bits of F32, which gives the same bits on every machine. layers.h
@@ -5160,13 +5174,10 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *call, int64_t b
     dpari_quant_give(call, x, lo, n);
 }
 
-/* ==== train/layers.c ==== */
+/* ==== host/layers.c ==== */
 
-/* The operations of layers.h in host memory, and their dispatch: dpari_do_x runs operation x with
- * the table of comm->mem, or with the host's if comm->mem is NULL. If the table has no such
- * operation, the communicator breaks with DPAR_E_UNKNOWN. Strategies call dpari_do_x. Tests compare
- * the results of a device with those of the host's table. Norms are in layers_norm.c, and formats
- * for tensor cores in block_formats.c. */
+/* The operations of layers.h in host memory. Tests compare the results of a device with those of
+ * the host's table. Norms are in layers_norm.c, and formats for tensor cores in block_formats.c. */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
@@ -5186,7 +5197,7 @@ static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
     return sum;
 }
 
-static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
+DPARI_INTERNAL dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
 {
     double sum;
     (void)ctx;
@@ -5211,7 +5222,7 @@ static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
 
 /* ---- optimizers ------------------------------------------------------------------------------ */
 
-static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
+DPARI_INTERNAL dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
 {
     double x[DPARI_ELEMENTS];
     float f[DPARI_ELEMENTS];
@@ -5310,7 +5321,7 @@ static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
     return dpari_mem_span(NULL, &s, 1);
 }
 
-static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
+DPARI_INTERNAL dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
     const double factor = o->factor_at != NULL ? o->factor * *o->factor_at : o->factor;
@@ -5366,7 +5377,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t num
     return x->windows == 0 ? number : -1;
 }
 
-static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
+DPARI_INTERNAL dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
 {
     unsigned char *to = (unsigned char *)g->to;
     int64_t i;
@@ -5405,7 +5416,7 @@ static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, 
     }
 }
 
-static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
+DPARI_INTERNAL dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
 {
     int64_t i;
     (void)ctx;
@@ -5446,7 +5457,7 @@ static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
     }
 }
 
-static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
+DPARI_INTERNAL dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 {
     int64_t t;
     (void)ctx;
@@ -5462,7 +5473,7 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
     return DPAR_OK;
 }
 
-static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
+DPARI_INTERNAL dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 {
     DPARI_ROW double a[DPARI_ROW_PART], b[DPARI_ROW_PART];
     const void *x, *y;
@@ -5672,7 +5683,7 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *loss)
     }
 }
 
-static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
+DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
 {
     dpari_lanes l;
     int64_t i;
@@ -5918,50 +5929,7 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
     return l;
 }
 
-/* ---- operations in the memory of a communicator ---------------------------------------------- */
-
-/* Breaks a communicator whose memory has no table of layers. */
-static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what)
-{
-    dpar_why why;
-    if (comm->status >= 0) {
-        (void)dpari_say(DPAR_E_UNKNOWN, &why,
-                        "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
-                        comm->rank, what);
-        dpar_comm_abort(comm, DPAR_E_UNKNOWN, why.text);
-    }
-    return DPAR_E_UNKNOWN;
-}
-
-/* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
- * NULL. */
-#define DPARI_DO_LAYER(linkage, name)                                                              \
-    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
-    {                                                                                              \
-        const dpar_mem *m = comm->mem;                                                             \
-        const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
-        if (m == NULL) {                                                                           \
-            return dpari_mem_##name(NULL, call);                                                   \
-        }                                                                                          \
-        if (l == NULL) {                                                                           \
-            return dpari_do_without(comm, #name);                                                  \
-        }                                                                                          \
-        return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
-                              #name);                                                              \
-    }
-DPARI_DO_LAYER(DPARI_INTERNAL, squares)
-DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
-DPARI_DO_LAYER(DPARI_INTERNAL, round)
-DPARI_DO_LAYER(DPARI_INTERNAL, gather)
-DPARI_DO_LAYER(DPARI_INTERNAL, scatter)
-DPARI_DO_LAYER(DPARI_INTERNAL, combine)
-DPARI_DO_LAYER(DPARI_INTERNAL, dot)
-DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
-DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
-DPARI_DO_LAYER(DPARI_API, moments)
-DPARI_DO_LAYER(DPARI_API, norm)
-
-/* ==== train/layers_norm.c ==== */
+/* ==== host/layers_norm.c ==== */
 
 /* Moments and norms in host memory. A plane is processed row by row and in parts of a fixed size.
  * The moments of a part take two passes, one for the mean and one for the squared deviations from
@@ -6471,6 +6439,53 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
     }
     return DPAR_OK;
 }
+
+/* ==== train/layer_calls.c ==== */
+
+/* dpari_do_x runs operation x of layers.h with the table of comm->mem, or with the host's loops if
+ * comm->mem is NULL. If the table has no such operation, the communicator breaks with
+ * DPAR_E_UNKNOWN. */
+
+/* Breaks a communicator whose memory has no table of layers. */
+static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what)
+{
+    dpar_why why;
+    if (comm->status >= 0) {
+        (void)dpari_say(DPAR_E_UNKNOWN, &why,
+                        "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
+                        comm->rank, what);
+        dpar_comm_abort(comm, DPAR_E_UNKNOWN, why.text);
+    }
+    return DPAR_E_UNKNOWN;
+}
+
+/* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
+ * NULL. */
+#define DPARI_DO_LAYER(linkage, name)                                                              \
+    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
+    {                                                                                              \
+        const dpar_mem *m = comm->mem;                                                             \
+        const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        if (l == NULL) {                                                                           \
+            return dpari_do_without(comm, #name);                                                  \
+        }                                                                                          \
+        return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
+                              #name);                                                              \
+    }
+DPARI_DO_LAYER(DPARI_INTERNAL, squares)
+DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
+DPARI_DO_LAYER(DPARI_INTERNAL, round)
+DPARI_DO_LAYER(DPARI_INTERNAL, gather)
+DPARI_DO_LAYER(DPARI_INTERNAL, scatter)
+DPARI_DO_LAYER(DPARI_INTERNAL, combine)
+DPARI_DO_LAYER(DPARI_INTERNAL, dot)
+DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
+DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
+DPARI_DO_LAYER(DPARI_API, moments)
+DPARI_DO_LAYER(DPARI_API, norm)
 
 /* ==== train/ddp.c ==== */
 

@@ -45,9 +45,9 @@ static const char help[] =
     "  ddp_llm --ranks 2 --zero 3 --bf16\n"
     "  torchrun --no-python --nproc-per-node 8 ./ddp_llm --steps 500\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
-#include "gpu_start.h"
+#include "../helpers/gpu_start.h"
 
 #include "ddp_llm_kernels.h"
 

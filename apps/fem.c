@@ -68,9 +68,9 @@ static const char help[] =
     "  fem --cells 64 --ranks 4 --traffic\n"
     "  mpirun -np 8 fem --cells 128 --meshes 3\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
-#include "apps/start.h"
+#include "start.h"
 
 enum { CORNERS = 4, RANKS = 64, MESHES = 7 };
 

@@ -90,8 +90,8 @@ static const char help[] =
     "  mg --class A --ranks 4\n"
     "  mpirun -np 4 mg --class B\n";
 
-#include "commands/options.h"
-#include "apps/start.h"
+#include "../helpers/options.h"
+#include "start.h"
 
 typedef struct problem {
     char name;

@@ -82,8 +82,8 @@ static const char help[] =
     "  ranks 2 --size 268435456\n"
     "  mpirun -np 4 ranks\n";
 
-#include "commands/options.h"
-#include "apps/start.h"
+#include "../helpers/options.h"
+#include "start.h"
 
 enum { SIZES = 4, CHECKED = 1024 }; /* columns of the table; elements of the first check */
 

@@ -42,7 +42,7 @@ static const char help[] =
     "  reshard --dir /tmp --svg owners.svg\n"
     "  reshard --shrink 4 --keep\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
 enum { TENSORS = 400, WRITERS = 8, READERS = 12, LAYERS = 32, STAGES = 3 };
 

@@ -104,9 +104,9 @@ static const char help[] =
     "  shallow_water --case 5 --rows 128 --days 15 --ranks 4 --every 24 --frames wave\n"
     "  mpirun -np 4 shallow_water --resume saved --days 30\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 #ifndef ON_GPU
-#include "apps/start.h"
+#include "start.h"
 #endif
 
 #ifndef ON_GPU   /* shallow_water.cu defines it, and */

@@ -26,7 +26,7 @@
 
 #include "shallow_water.c"
 
-#include "gpu_start.h"
+#include "../helpers/gpu_start.h"
 
 enum { SEEN = 5 }; /* arrays that the host also has: the state, ground and rotation */
 

@@ -39,9 +39,9 @@ static const char help[] =
     "  stencil --ranks 2 --cells 512\n"
     "  torchrun --no-python --nproc-per-node 8 ./stencil\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
-#include "gpu_start.h"
+#include "../helpers/gpu_start.h"
 
 #include <utility>
 #include <vector>

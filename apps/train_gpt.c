@@ -44,13 +44,13 @@
 
 #ifdef GPT_CUDA
 static inline int complain(const char *what, const char *word);
-#include "gpu_start.h"
+#include "../helpers/gpu_start.h"
 #endif
 
 #include "gpt.h"
 #include "train_options.h"
 #ifndef GPT_CUDA
-#include "apps/start.h"
+#include "start.h"
 #endif
 
 enum { MOST_LAYERS = 130, MOST_COMMS = 16, ARRAYS = 3 };

@@ -50,7 +50,7 @@ static const char help[] =
     "  train_gpt --ranks 4 --tp 2 --sp --zero 3 --steps 200 --save model\n"
     "  train_gpt --ranks 2 --cp 2 --resume model --steps 300\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
 typedef struct settings {
     double ranks, pp, dp, replicas, cp, tp, ep, zero, chunks, prefetch;

@@ -72,8 +72,8 @@ static const char help[] =
     "  unet --tiles 2x2 --size 360x180\n"
     "  mpirun -np 8 unet --tiles 2x2 --dp 2\n";
 
-#include "commands/options.h"
-#include "apps/start.h"
+#include "../helpers/options.h"
+#include "start.h"
 
 enum { MOST_LEVELS = 5, MOST_UNITS = 6 * MOST_LEVELS - 3, INPUTS = 3 };
 

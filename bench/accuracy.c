@@ -18,8 +18,8 @@
  *
  * Exit codes: 0 done; 2 a wrong option, no tables, a row that dpar refuses, or a chart that cannot
  * be written; 3 no memory, or more rows, models or machines than this program has capacity for. */
-#include "../tests/lib/memory_rows.h"
-#include "../tests/lib/net_rows.h"
+#include "../helpers/memory_rows.h"
+#include "../helpers/net_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -519,7 +519,7 @@ static void load_torchtitan(const char *dir)
         int fp8 = strcmp(text_of(&source, "fp8"), "none") != 0;
         const char *recipe = "fsdp", *loss = "";
         if (strcmp(text_of(&source, "date"), "2025-03") < 0) {
-            loss = ",loss=eager"; /* it was not compiled with the layers: tests/lib/memory_rows.h */
+            loss = ",loss=eager"; /* it was not compiled with the layers: helpers/memory_rows.h */
         }
         snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s%s", count_of(&source, "seq", 8192),
                  compiled ? "torchtitan" : "torch", loss);

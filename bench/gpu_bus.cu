@@ -5,7 +5,7 @@
  * with the bandwidth of a link.
  *
  *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
- *         -I. -Iapps bench/gpu_bus.cu -o gpu_bus -ldl
+ *         -I. bench/gpu_bus.cu -o gpu_bus -ldl
  *     ./gpu_bus --ranks 8                               a GPU each
  *     DPAR_TEST_SHARE_GPU=1 ./gpu_bus --ranks 2         all on one, which measures no links
  *
@@ -33,9 +33,9 @@ static const char help[] =
     "  gpu_bus --ranks 8\n"
     "  gpu_bus --ranks 4 --bytes 1048576\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
-#include "gpu_start.h"
+#include "../helpers/gpu_start.h"
 
 #include <algorithm>
 #include <dlfcn.h>

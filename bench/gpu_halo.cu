@@ -2,7 +2,7 @@
 /* gpu_halo - measures halo exchanges of dpar_halo.h between GPUs, or between ranks that share one:
  * the microseconds and the kernels of an exchange. It checks every cell.
  * *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
- *         -I. -Iapps bench/gpu_halo.cu -o gpu_halo -ldl
+ *         -I. bench/gpu_halo.cu -o gpu_halo -ldl
  *     ./gpu_halo --ranks 4                              a GPU each
  *     DPAR_TEST_SHARE_GPU=1 ./gpu_halo --ranks 2        all on one, through the host, which is slow
  *
@@ -35,9 +35,9 @@ static const char help[] =
     "  gpu_halo --ranks 2 --cells 256\n"
     "  gpu_halo --fields 4 --layers 2\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
-#include "gpu_start.h"
+#include "../helpers/gpu_start.h"
 
 #include <algorithm>
 #include <vector>

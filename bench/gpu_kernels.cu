@@ -6,7 +6,7 @@
  * One line for each operation: name, MB moved, us, GB/s, % of the copy, launches
  *
  * Before an operation is timed, its result is compared with what the host's table makes of parts of
- * the same arrays (tests/gpu/samples.h).
+ * the same arrays (helpers/gpu_samples.h).
  *
  *     nvcc -x cu -std=c++17 -O3 -arch=sm_90 -I. bench/gpu_kernels.cu -o gpu_kernels -ldl
  *
@@ -28,7 +28,7 @@
 #include "dpar_train.h"
 #include "dpar_cuda.h"
 
-#include "tests/gpu/samples.h"
+#include "../helpers/gpu_samples.h"
 
 #include <algorithm>
 #include <functional>

@@ -34,9 +34,9 @@ static const char help[] =
     "  SECONDS   of each measurement, above 0\n"
     "  NAMES     constants of dpar_calibration_name with blanks between: \"gemm hbm\"\n";
 
-#include "commands/options.h"
+#include "../helpers/options.h"
 
-#include "commands/measure.h"
+#include "../helpers/measure.h"
 
 enum { FITS = 16, FILE_BYTES = 65536 };
 

@@ -63,7 +63,7 @@ static const char help[] =
     "  decompose 4096x4096 derecho\n"
     "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n";
 
-#include "options.h"
+#include "../helpers/options.h"
 
 #include "machine.h"
 

@@ -64,9 +64,9 @@ static const char help[] =
     "  doctor --cluster pair.cluster --ranks 2 --seconds 60\n"
     "  mpirun -n 8 doctor_mpi --join --cluster two_nodes.cluster\n";
 
-#include "options.h"
+#include "../helpers/options.h"
 
-#include "measure.h"
+#include "../helpers/measure.h"
 
 static const char *cluster_path;
 static double cluster_seconds = 20.0;

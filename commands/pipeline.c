@@ -101,7 +101,7 @@ static const char help[] =
     "  pipeline --schedule 1f1b --stages 4 --micro 8 --format csv -o 1f1b.csv\n"
     "  pipeline --check 1f1b.csv --transport pair\n";
 
-#include "options.h"
+#include "../helpers/options.h"
 
 static void fail(int code, const char *what, const char *why)
 {

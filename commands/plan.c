@@ -87,7 +87,7 @@ static const char help[] =
     "  plan gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,pp=8,vp=2,mbs=1\n"
     "  plan grid:1440x720x100,fields=5 --cluster derecho --gpus 64\n";
 
-#include "options.h"
+#include "../helpers/options.h"
 
 #include "machine.h"
 

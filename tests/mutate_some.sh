@@ -16,8 +16,9 @@ cd "$(dirname "$0")/.." || exit 1
 folder=$1 count=${2:-40} seed=${3:-1} least=${MUTANTS_LEAST:-50}
 case $folder in
 cost) stands_on='base index schedule' beside='' ;;
-comm) stands_on='base index schedule cost' beside='halo train' ;; # what tests of comm also call
-*) echo "tests/mutate_some.sh: cost or comm, not '$folder'" >&2; exit 2 ;;
+host) stands_on='base index schedule cost' beside='comm halo train' ;; # what tests of host also call
+comm) stands_on='base index schedule cost host' beside='halo train' ;;
+*) echo "tests/mutate_some.sh: cost, host or comm, not '$folder'" >&2; exit 2 ;;
 esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -29,8 +30,8 @@ holds() {
     case $1 in
     cost/cluster) echo cost/cluster cost/calibrate ;;
     cost/models) echo cost/models ;;
-    comm/kernel) echo comm/kernel ;;
-    comm/strided) echo comm/strided halo/halo_box_groups ;;
+    host/kernel) echo host/kernel ;;
+    host/strided) echo host/strided halo/halo_box_groups ;;
     esac
 }
 {

@@ -13,9 +13,9 @@
 
 #include "../base/base_private.h"
 #include "../base/type.h"
+#include "../host/elements.h"
 #include "../index/layout.h"
 #include "comm.h"
-#include "elements.h"
 #include "engine.h"
 
 /* The multiplier is 2^64 divided by the golden ratio, as in Fibonacci hashing. The shift mixes the

@@ -17,8 +17,8 @@
 #include "arrival.h"
 
 #include "../base/base_private.h"
+#include "../host/kernel.h"
 #include "engine.h"
-#include "kernel.h"
 #include "options.h"
 
 enum {

@@ -28,10 +28,10 @@
 #include "collectives.h"
 
 #include "../base/base_private.h"
-#include "engine.h"
+#include "../host/kernel.h"
 #include "arrival.h"
-#include "kernel.h"
 #include "copy_choice_private.h"
+#include "engine.h"
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */

@@ -9,9 +9,9 @@
  * engine through the table dpar_engine. */
 #include "comm.h"
 
+#include "../host/kernel.h"
 #include "../index/index_private.h"
 #include "engine.h"
-#include "kernel.h"
 #include "os.h"
 
 /* ---- messages -------------------------------------------------------------------------------- */

@@ -66,8 +66,8 @@
 #include "../base/box.h"
 #include "../base/text.h"
 #include "../base/type.h"
+#include "../host/mem.h"
 #include "../index/mesh.h"
-#include "mem.h"
 
 /* An operation as data. The functions below fill it in, and dpar_batch takes it. Fields
  * that a kind does not use are 0. */

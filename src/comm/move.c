@@ -15,15 +15,15 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
 #include "../index/index_private.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
 #include "../index/redistribute.h"
 #include "agree.h"
 #include "comm.h"
-#include "elements.h"
-#include "kernel.h"
-#include "mem_private.h"
+#include "memory_calls.h"
 #include "os.h"
 
 struct dpari_move;

@@ -75,10 +75,6 @@ DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
-/* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
- * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
- * microseconds in a virtual machine. */
-DPARI_API int dpari_os_wide(void);
 
 /* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
  * The handle is the system's. */

@@ -27,9 +27,9 @@
 #include "p2p.h"
 
 #include "../base/base_private.h"
-#include "kernel.h"
-#include "os.h"
+#include "../host/kernel.h"
 #include "copy_choice_private.h"
+#include "os.h"
 #include "world.h"
 
 enum {

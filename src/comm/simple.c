@@ -9,8 +9,8 @@
 #include "simple.h"
 
 #include "../base/base_private.h"
+#include "../host/elements.h"
 #include "agree.h"
-#include "elements.h"
 #include "job.h"
 #include "launch_private.h"
 #include "os.h"

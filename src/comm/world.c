@@ -11,8 +11,8 @@
 #include "world.h"
 
 #include "../base/base_private.h"
+#include "../host/kernel.h"
 #include "engine.h"
-#include "kernel.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
 enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */

@@ -11,6 +11,7 @@
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "cost_private.h"
+#include "fields.h"
 
 /* ---- chips ----------------------------------------------------------------------------------- */
 
@@ -266,38 +267,72 @@ static const struct {
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
-static const char dpari_cal_name[DPAR_CAL_COUNT][12] = {
-    "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
-    "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
+/* What fields of a machine take in addition to DPARI_FIELD_*. */
+enum {
+    DPARI_MACHINE_NODES = DPARI_FIELD_OWN,
+    DPARI_MACHINE_GPUS,
+    DPARI_MACHINE_GPU,
+    DPARI_MACHINE_NICS,
+    DPARI_MACHINE_CURVE, /* the field is a dpar_curve */
+    DPARI_MACHINE_SETTINGS,
+    DPARI_MACHINE_NAME
+};
+
+#define DPARI_MACHINE_FIELD(name, kind, field)                                                     \
+    {                                                                                              \
+        name, kind, DPARI_PLACE(dpar_cluster, field)                                               \
+    }
+/* The fields of the text form. The calibration constants are last, in the order of DPAR_CAL_*. */
+enum { DPARI_KEY_STREAM = 14, DPARI_KEY_CAL = 30 };
+static const dpari_field dpari_machine_field[DPARI_KEY_CAL + DPAR_CAL_COUNT] = {
+    {"nodes", DPARI_MACHINE_NODES, 0},
+    {"gpus", DPARI_MACHINE_GPUS, 0},
+    {"gpu", DPARI_MACHINE_GPU, 0},
+    {"nic", DPARI_MACHINE_NICS, 0},
+    DPARI_MACHINE_FIELD("nvlink", DPARI_FIELD_GIGA, link_Bps),
+    DPARI_MACHINE_FIELD("switched", DPARI_FIELD_YES_NO, link_switched),
+    DPARI_MACHINE_FIELD("nvls", DPARI_FIELD_YES_NO, link_reduces),
+    DPARI_MACHINE_FIELD("sharp", DPARI_FIELD_YES_NO, net_reduces),
+    DPARI_MACHINE_FIELD("taper", DPARI_FIELD_REAL, taper),
+    DPARI_MACHINE_FIELD("memory", DPARI_FIELD_GIGA, gpu.memory_bytes),
+    DPARI_MACHINE_FIELD("tflops", DPARI_FIELD_TERA, gpu.flops[DPAR_BF16]),
+    DPARI_MACHINE_FIELD("pcie", DPARI_FIELD_GIGA, gpu.pcie_Bps),
+    DPARI_MACHINE_FIELD("host", DPARI_FIELD_GIGA, host_bytes),
+    DPARI_MACHINE_FIELD("nvme", DPARI_FIELD_GIGA, nvme_Bps),
+    DPARI_MACHINE_FIELD("stream", DPARI_FIELD_GIGA, gpu.memory_Bps),
+    DPARI_MACHINE_FIELD("tflops32", DPARI_FIELD_TERA, gpu.flops[DPAR_F32]),
+    DPARI_MACHINE_FIELD("tflops64", DPARI_FIELD_TERA, gpu.flops[DPAR_F64]),
+    DPARI_MACHINE_FIELD("halo_copy", DPARI_FIELD_GIGA, halo.copy_Bps),
+    DPARI_MACHINE_FIELD("halo_run", DPARI_FIELD_NANO, halo.run_s),
+    DPARI_MACHINE_FIELD("halo_peer", DPARI_FIELD_MICRO, halo.peer_s),
+    DPARI_MACHINE_FIELD("halo_msg", DPARI_FIELD_MICRO, halo.message_s),
+    DPARI_MACHINE_FIELD("halo_nic", DPARI_FIELD_GIGA, halo.nic_Bps),
+    DPARI_MACHINE_FIELD("halo_cache", DPARI_FIELD_MEGA, halo.cache_bytes),
+    DPARI_MACHINE_FIELD("halo_far", DPARI_FIELD_NANO, halo.far_s),
+    DPARI_MACHINE_FIELD("link_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK]),
+    DPARI_MACHINE_FIELD("link_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK_SEND]),
+    DPARI_MACHINE_FIELD("net_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET]),
+    DPARI_MACHINE_FIELD("net_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET_SEND]),
+    {"settings", DPARI_MACHINE_SETTINGS, 0},
+    {"machine", DPARI_MACHINE_NAME, 0},
+    DPARI_MACHINE_FIELD("gemm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_GEMM]),
+    DPARI_MACHINE_FIELD("attention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_ATTENTION]),
+    DPARI_MACHINE_FIELD("hbm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_HBM]),
+    DPARI_MACHINE_FIELD("launch_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LAUNCH_S]),
+    DPARI_MACHINE_FIELD("link_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_LINK_SHARE]),
+    DPARI_MACHINE_FIELD("link_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LINK_S]),
+    DPARI_MACHINE_FIELD("net_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_NET_SHARE]),
+    DPARI_MACHINE_FIELD("net_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_NET_S]),
+    DPARI_MACHINE_FIELD("base_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_BASE_S]),
+    DPARI_MACHINE_FIELD("contention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_CONTENTION]),
+    DPARI_MACHINE_FIELD("skew", DPARI_FIELD_REAL, cal.value[DPAR_CAL_SKEW]),
+    DPARI_MACHINE_FIELD("step_ms", DPARI_FIELD_MILLI, cal.value[DPAR_CAL_STEP_S]),
+    DPARI_MACHINE_FIELD("hop_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_HOP_S])};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
-    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_cal_name[which] : NULL;
-}
-
-static int32_t dpari_calibration_find(const char *name, size_t length)
-{
-    int32_t i;
-    for (i = 0; i < DPAR_CAL_COUNT; i++) {
-        if (dpari_spells(name, length, dpari_cal_name[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-/* Returns the unit in which the text form gives a constant: 1e-3 for ms, 1e-6 for us. */
-static double dpari_cal_unit(int32_t which)
-{
-    switch (which) {
-    case DPAR_CAL_STEP_S: return 1e-3;
-    case DPAR_CAL_LAUNCH_S:
-    case DPAR_CAL_LINK_S:
-    case DPAR_CAL_NET_S:
-    case DPAR_CAL_BASE_S:
-    case DPAR_CAL_HOP_S: return 1e-6;
-    default: return 1.0;
-    }
+    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_machine_field[DPARI_KEY_CAL + which].name
+                                                : NULL;
 }
 
 /* The constants of each generation that were set by measurements, as bits 1 << DPAR_CAL_*. Their
@@ -374,24 +409,6 @@ static const char *dpari_nth(const char *list, int32_t index, int32_t each)
         list += dpari_length(list) + 1;
     }
     return index < 0 ? NULL : list;
-}
-
-DPARI_INTERNAL DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
-{
-    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
-    for (k = 0; k < m; k++) {
-        int32_t i = 0;
-        while (k + i < m && i < (int32_t)n && name[k + i] == dpari_lower(s[i])) {
-            i++;
-        }
-        if (n > 2 && i == (int32_t)n) { /* a part of the name: 4090 */
-            best = (int32_t)dpari_least(best, m - i);
-        } else if (k == 0 && i == m) { /* the name and more: p5.48xlarge */
-            best = (int32_t)dpari_least(best, 5 * ((int32_t)n - m));
-        }
-        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
-    }
-    return best;
 }
 
 /* Returns the index of a preset by its name in upper or lower case. If there is none, returns -1
@@ -558,168 +575,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const c
     return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
-/* ---- the text form --------------------------------------------------------------------------- */
-
-/* Reads a whole number of 1 to `limit`. Returns 0 if the slice is not such a number. */
-static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
-{
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > 100000000) {
-            return 0;
-        }
-        v = v * 10 + (s[i] - '0');
-    }
-    return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
-}
-
-/* Reads a finite number of at least 0. Returns 0 if the slice is not such a number. */
-static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
-{
-    return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
-}
-
-/* Reports a setting that cannot be read. The form begins with its text, as %.*s. */
-static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
-                                                const char *form)
-{
-    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
-}
-
-/* The keys of the text form, in the order of dpari_key_name. The names of the calibration constants
- * are keys too. */
-enum {
-    DPARI_KEY_NODES,
-    DPARI_KEY_GPUS,
-    DPARI_KEY_GPU,
-    DPARI_KEY_NVLINK,
-    DPARI_KEY_SWITCHED,
-    DPARI_KEY_NVLS,
-    DPARI_KEY_NIC,
-    DPARI_KEY_SHARP,
-    DPARI_KEY_TAPER,
-    DPARI_KEY_MEMORY,
-    DPARI_KEY_HBM,
-    DPARI_KEY_TFLOPS,
-    DPARI_KEY_PCIE,
-    DPARI_KEY_HOST,
-    DPARI_KEY_NVME,
-    DPARI_KEY_STREAM,
-    DPARI_KEY_TFLOPS32,
-    DPARI_KEY_TFLOPS64,
-    DPARI_KEY_HALO_COPY,
-    DPARI_KEY_HALO_RUN,
-    DPARI_KEY_HALO_PEER,
-    DPARI_KEY_HALO_MESSAGE,
-    DPARI_KEY_HALO_NIC,
-    DPARI_KEY_HALO_CACHE,
-    DPARI_KEY_HALO_FAR,
-    DPARI_KEY_SETTINGS,
-    DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
-    DPARI_KEY_MACHINE = DPARI_KEY_CURVE + DPAR_CURVE_COUNT,
-    DPARI_KEYS
-};
-
-static const char dpari_key_name[DPARI_KEYS][12] = {
-    "nodes",      "gpus",     "gpu",        "nvlink",   "switched",  "nvls",        "nic",
-    "sharp",      "taper",    "memory",     "hbm",      "tflops",    "pcie",        "host",
-    "nvme",       "stream",   "tflops32",   "tflops64", "halo_copy", "halo_run",    "halo_peer",
-    "halo_msg",   "halo_nic", "halo_cache", "halo_far", "settings",  "link_reduce", "link_send",
-    "net_reduce", "net_send", "machine"};
-
-/* Reads "8x50": eight NICs of 50 GB/s. */
-static DPARI_COLD int dpari_cluster_nics(dpar_cluster *cluster, const char *s, size_t n)
-{
-    size_t k = 0;
-    double gb;
-    while (k < n && s[k] != 'x') {
-        k++;
-    }
-    if (k == n || dpari_cluster_count(s, k, 1024) == 0 ||
-        !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
-        return 0;
-    }
-    cluster->nics = dpari_cluster_count(s, k, 1024);
-    cluster->nic_Bps = gb * 1e9;
-    return 1;
-}
-
-/* Reads a point "2x65536x1.7" of a curve: two ranks, 65536 bytes, 1.7 us. Returns 0 if it is not of
- * this form, if the curve is full, or if the bytes do not exceed those of the point before. */
-static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
-{
-    double number[3] = {0.0, 0.0, 0.0}; /* ranks, bytes, microseconds */
-    size_t k = 0, at = 0;
-    int32_t i;
-    for (i = 0; i < 3; i++) {
-        k = at;
-        while (k < n && s[k] != 'x') {
-            k++;
-        }
-        if (at >= n || !dpari_cluster_real(s + at, k - at, &number[i]) || number[i] <= 0.0 ||
-            number[i] > 1e15) {
-            return 0;
-        }
-        at = k + 1;
-    }
-    if (k < n || number[0] < 2.0 || number[0] > 1e8 || v->count == DPAR_CURVE_POINTS ||
-        (v->count > 0 && number[1] <= v->bytes[v->count - 1])) {
-        return 0;
-    }
-    v->ranks = (int32_t)number[0];
-    v->bytes[v->count] = number[1];
-    v->seconds[v->count] = number[2] * 1e-6;
-    v->count++;
-    return 1;
-}
-
-/* For each key from nvlink on: the field of dpar_cluster that it sets, counted in doubles from the
- * beginning of the struct, or -1 if it sets no double; and the index of its unit in
- * dpari_key_unit. */
-#define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
-static const struct {
-    int16_t place, unit;
-} dpari_key_place[] = {{DPARI_PLACE(link_Bps), 1},
-                       {-1, 0},
-                       {-1, 0},
-                       {-1, 0},
-                       {-1, 0},
-                       {DPARI_PLACE(taper), 0},
-                       {DPARI_PLACE(gpu.memory_bytes), 1},
-                       {DPARI_PLACE(gpu.memory_Bps), 1},
-                       {DPARI_PLACE(gpu.flops) + DPAR_BF16, 2},
-                       {DPARI_PLACE(gpu.pcie_Bps), 1},
-                       {DPARI_PLACE(host_bytes), 1},
-                       {DPARI_PLACE(nvme_Bps), 1},
-                       {DPARI_PLACE(gpu.memory_Bps), 1},
-                       {DPARI_PLACE(gpu.flops) + DPAR_F32, 2},
-                       {DPARI_PLACE(gpu.flops) + DPAR_F64, 2},
-                       {DPARI_PLACE(halo.copy_Bps), 1},
-                       {DPARI_PLACE(halo.run_s), 4},
-                       {DPARI_PLACE(halo.peer_s), 3},
-                       {DPARI_PLACE(halo.message_s), 3},
-                       {DPARI_PLACE(halo.nic_Bps), 1},
-                       {DPARI_PLACE(halo.cache_bytes), 5},
-                       {DPARI_PLACE(halo.far_s), 4}};
-#undef DPARI_PLACE
-static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
-
-/* Sets the number of a key. Returns 0 for "machine", which is not a number. */
-static DPARI_COLD int dpari_cluster_number(dpar_cluster *cluster, int32_t key, double v)
-{
-    switch (key) {
-    case DPARI_KEY_SWITCHED: cluster->link_switched = v > 0.0; break;
-    case DPARI_KEY_NVLS: cluster->link_reduces = v > 0.0; break;
-    case DPARI_KEY_SHARP: cluster->net_reduces = v > 0.0; break;
-    case DPARI_KEY_SETTINGS: break;
-    case DPARI_KEY_MACHINE: return 0;
-    default:
-        ((double *)(void *)cluster)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
-            v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
-    }
-    return 1;
-}
+/* ---- settings -------------------------------------------------------------------------------- */
 
 /* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
  * machine with a name keeps its links. */
@@ -744,48 +600,86 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, cons
 
 /* Sets nodes= or gpus=. A machine that gets a second node also gets NICs if it had none. If the
  * number of GPUs per node changes, the number of NICs changes in proportion. */
-static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t key, const char *s,
-                                                  size_t n, size_t value, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *cluster, int32_t kind,
+                                                  const dpari_setting *setting, dpar_why *why)
 {
-    int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
-    if (count == 0) {
-        return dpari_cluster_bad(s, n, why, "'%.*s': a whole number of 1 to 10000000 was expected");
+    int64_t count = 0;
+    if (!dpari_whole(setting->value, setting->value_length, 1, 10000000, &count)) {
+        return dpari_setting_bad(setting, why, "a whole number of 1 to 10000000");
     }
-    if (key == DPARI_KEY_NODES) {
-        cluster->nodes = count;
+    if (kind == DPARI_MACHINE_NODES) {
+        cluster->nodes = (int32_t)count;
         if (count > 1 && cluster->nics == 0) {
             dpari_cluster_usual_nics(cluster);
         }
         return DPAR_OK;
     }
     if (cluster->nics > 0) {
-        cluster->nics =
-            (int32_t)dpari_most(1, (int64_t)cluster->nics * count / cluster->gpus_per_node);
+        cluster->nics = (int32_t)dpari_most(1, cluster->nics * count / cluster->gpus_per_node);
     }
-    cluster->gpus_per_node = count;
+    cluster->gpus_per_node = (int32_t)count;
     return DPAR_OK;
 }
 
-/* Reports "no setting of a machine is called 'nvlnk'; the nearest is 'nvlink' ...". */
-static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+/* Reads "8x50": eight NICs of 50 GB/s. */
+static DPARI_COLD dpar_status dpari_cluster_nics(dpar_cluster *cluster,
+                                                 const dpari_setting *setting, dpar_why *why)
 {
-    const char *best = dpari_key_name[0];
-    char text[100];
-    dpar_text t;
-    int32_t i;
-    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CAL_COUNT; i++) {
-        const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
-        if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
-            best = name;
-        }
+    const size_t n = setting->value_length, x = dpari_until(setting->value, n, 'x');
+    int64_t count = 0;
+    double gb = 0.0;
+    if (x == n || !dpari_whole(setting->value, x, 1, 1024, &count) ||
+        !dpari_reals(setting->value + x + 1, n - x - 1, &gb, 1)) {
+        return dpari_setting_bad(setting, why, "COUNTxGB/s, such as nic=8x50,");
     }
-    dpar_text_init(&t, text, sizeof(text));
-    dpari_text_slice(&t, s, n < 40 ? n : 40);
-    dpari_text_print(&t, "'; the nearest is '%s", best);
-    return dpari_say(DPAR_E_PARSE, why,
-                     "no setting of a machine is called '%s'. Common ones: nodes gpus gpu nvlink "
-                     "nic taper memory hbm tflops pcie host nvme; dpar_cluster_read lists all",
-                     text);
+    cluster->nics = (int32_t)count;
+    cluster->nic_Bps = gb * 1e9;
+    return DPAR_OK;
+}
+
+/* Reads a point "2x65536x1.7" of a curve: two ranks, 65536 bytes, 1.7 us. */
+static DPARI_COLD dpar_status dpari_cluster_point(dpar_curve *curve, const dpari_setting *setting,
+                                                  dpar_why *why)
+{
+    double number[3] = {0.0, 0.0, 0.0}; /* ranks, bytes, microseconds */
+    if (!dpari_reals(setting->value, setting->value_length, number, 3) || number[0] < 2.0 ||
+        number[0] > 1e8 || curve->count == DPAR_CURVE_POINTS ||
+        (curve->count > 0 && number[1] <= curve->bytes[curve->count - 1])) {
+        return dpari_setting_bad(setting, why,
+                                 "RANKSxBYTESxMICROSECONDS with 2 or more ranks, ascending bytes "
+                                 "and at most 16 points");
+    }
+    curve->ranks = (int32_t)number[0];
+    curve->bytes[curve->count] = number[1];
+    curve->seconds[curve->count] = number[2] * 1e-6;
+    curve->count++;
+    return DPAR_OK;
+}
+
+/* Reads a setting that is not a plain number. */
+static DPARI_COLD dpar_status dpari_cluster_own(void *object, const dpari_setting *setting,
+                                                dpar_why *why)
+{
+    dpar_cluster *cluster = (dpar_cluster *)object;
+    const dpari_field *field = &dpari_machine_field[setting->field];
+    int64_t count = 0;
+    switch (field->kind) {
+    case DPARI_MACHINE_NODES:
+    case DPARI_MACHINE_GPUS: return dpari_cluster_shape(cluster, field->kind, setting, why);
+    case DPARI_MACHINE_GPU:
+        return dpari_cluster_swap_gpu(cluster, setting->value, setting->value_length, why);
+    case DPARI_MACHINE_NICS: return dpari_cluster_nics(cluster, setting, why);
+    case DPARI_MACHINE_CURVE:
+        return dpari_cluster_point((dpar_curve *)(void *)((char *)cluster + field->place), setting,
+                                   why);
+    case DPARI_MACHINE_SETTINGS:
+        return dpari_whole(setting->value, setting->value_length, 1, 10000, &count)
+                   ? DPAR_OK
+                   : dpari_setting_bad(setting, why, "a whole number of 1 to 10000");
+    default:
+        return dpari_say(DPAR_E_PARSE, why, "'%.*s' must come before all settings",
+                         (int32_t)setting->length, setting->text);
+    }
 }
 
 /* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
@@ -793,60 +687,40 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
 static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const char *s, size_t n,
                                                     int32_t pass, dpar_why *why)
 {
-    size_t k = 0;
-    int32_t key = 0, cal, shape;
-    double v = 0.0;
-    while (k < n && s[k] != '=') {
-        k++;
+    dpari_fields fields;
+    dpari_setting setting;
+    double number = 0.0;
+    int32_t kind;
+    int shape;
+    dpar_status st;
+    fields.list = dpari_machine_field;
+    fields.count = (int32_t)(sizeof(dpari_machine_field) / sizeof(dpari_machine_field[0]));
+    fields.of = "a machine";
+    fields.more =
+        ". Common ones: nodes gpus gpu nvlink nic taper memory hbm tflops pcie host nvme; "
+        "dpar_cluster_read lists all";
+    fields.own = dpari_cluster_own;
+    st = dpari_setting_find(&setting, &fields, s, n, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
-        key++;
+    if (setting.field < 0) {
+        return dpari_setting_bad(&setting, why, "key=value");
     }
-    cal = dpari_calibration_find(s, k);
-    if (key == DPARI_KEYS && cal < 0) {
-        return dpari_cluster_no_key(s, k, why);
-    }
-    if (k + 1 >= n) {
-        return dpari_cluster_bad(s, n, why, "'%.*s' has no value: key=value was expected");
-    }
-    shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
+    kind = dpari_machine_field[setting.field].kind;
+    shape = kind == DPARI_MACHINE_NODES || kind == DPARI_MACHINE_GPUS || kind == DPARI_MACHINE_GPU;
     if (shape != (pass == 0)) {
         return DPAR_OK;
     }
-    if (key == DPARI_KEY_GPU) {
-        return dpari_cluster_swap_gpu(cluster, s + k + 1, n - k - 1, why);
+    if (setting.field == DPARI_KEY_CAL + DPAR_CAL_HBM &&
+        dpari_reals(setting.value, setting.value_length, &number, 1) && number > 2.0) {
+        setting.field = DPARI_KEY_STREAM; /* hbm=0.8 is a share, hbm=3350 is GB/s */
     }
-    if (shape) {
-        return dpari_cluster_shape(cluster, key, s, n, k + 1, why);
+    st = dpari_setting_read(&setting, &fields, cluster, why);
+    if (setting.field >= DPARI_KEY_CAL) { /* the default's error says nothing about this value */
+        cluster->cal.error[setting.field - DPARI_KEY_CAL] = 0.0;
     }
-    if (key == DPARI_KEY_NIC) {
-        if (!dpari_cluster_nics(cluster, s + k + 1, n - k - 1)) {
-            return dpari_cluster_bad(s, n, why, "'%.*s': COUNTxGB/s was expected, as in nic=8x50");
-        }
-        return DPAR_OK;
-    }
-    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_MACHINE) {
-        if (!dpari_cluster_point(&cluster->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)) {
-            return dpari_cluster_bad(
-                s, n, why,
-                "'%.*s': RANKSxBYTESxMICROSECONDS was expected, with 2 or more ranks, "
-                "ascending bytes and at most 16 points");
-        }
-        return DPAR_OK;
-    }
-    if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
-        return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
-    }
-    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 is a share, hbm=3350 is GB/s */
-        cluster->cal.value[cal] = v * dpari_cal_unit(cal);
-        cluster->cal.error[cal] =
-            0.0; /* unknown: the default's error says nothing about this value */
-        return DPAR_OK;
-    }
-    if (!dpari_cluster_number(cluster, key, v)) {
-        return dpari_cluster_bad(s, n, why, "'%.*s' must come before all settings");
-    }
-    return DPAR_OK;
+    return st;
 }
 
 /* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
@@ -882,12 +756,11 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const char *s, size_t n,
                                                   dpar_why *why)
 {
-    size_t colon = 0, x = 0; /* x is the end of the number with which the word begins */
-    int32_t nodes, per_node;
+    const size_t colon = dpari_until(s, n, ':');
+    size_t x = 0; /* the end of the number with which the word begins */
+    int64_t nodes = 1, per_node = 0;
     dpar_status st;
-    while (colon < n && s[colon] != ':') {
-        colon++;
-    }
+    int fine;
     while (x < n && s[x] >= '0' && s[x] <= '9') {
         x++;
     }
@@ -896,33 +769,30 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *cluster, const c
     }
     if (colon < n) {
         if (x < colon) {
-            nodes = dpari_cluster_count(s, x, 10000000);
-            per_node = dpari_cluster_count(s + x + 1, colon - x - 1, 65536);
+            fine = (s[x] == 'x' || s[x] == 'X') && dpari_whole(s, x, 1, 10000000, &nodes) &&
+                   dpari_whole(s + x + 1, colon - x - 1, 1, 65536, &per_node);
         } else {
-            nodes = 1;
-            per_node = dpari_cluster_count(s, colon, 65536);
+            fine = dpari_whole(s, colon, 1, 65536, &per_node);
         }
-        if ((x < colon && s[x] != 'x' && s[x] != 'X') || nodes == 0 || per_node == 0) {
-            return dpari_cluster_bad(
-                s, n, why,
-                "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
-                "to 65536 GPUs, as in 8x8:h100-80");
+        if (!fine) {
+            return dpari_text_bad(s, n, why,
+                                  "NODESxGPUS:GPU with 1 to 10000000 nodes of 1 to 65536 GPUs, "
+                                  "such as 8x8:h100-80,");
         }
         st = dpari_gpu_slice(&cluster->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
-            dpari_cluster_of_gpus(cluster, nodes, per_node);
+            dpari_cluster_of_gpus(cluster, (int32_t)nodes, (int32_t)per_node);
             dpari_copy_text(cluster->name, sizeof(cluster->name), s, n);
         }
         return st;
     }
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
-        nodes = dpari_cluster_count(s, x, 10000000);
-        if (nodes == 0) {
-            return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
+        if (!dpari_whole(s, x, 1, 10000000, &nodes)) {
+            return dpari_text_bad(s, n, why, "a number of 1 to 10000000 machines");
         }
         st = dpari_cluster_slice(cluster, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
-            cluster->nodes = nodes;
+            cluster->nodes = (int32_t)nodes;
         }
         return st;
     }
@@ -1001,16 +871,6 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *cluster, c
                      "gpu=NAME, nodes=N and gpus=N");
 }
 
-/* Returns 1 if an item has a '=', otherwise 0. */
-static int dpari_cluster_is_setting(const char *item, size_t n)
-{
-    size_t i = 0;
-    while (i < n && item[i] != '=') {
-        i++;
-    }
-    return i < n;
-}
-
 /* Puts "line 7: " before a message if the text has several lines. */
 static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes, size_t at,
                                                  dpar_status st, dpar_why *why)
@@ -1036,7 +896,8 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
 {
     *left -= n > 0 && *left > 0;
     if (n > 9 && dpari_spells_any_case(item, 9, "settings=")) {
-        *left = dpari_cluster_count(item + 9, n - 9, 10000);
+        int64_t count = 0;
+        *left = dpari_whole(item + 9, n - 9, 1, 10000, &count) ? (int32_t)count : 0;
     }
     if (n == 0 && *left > 0) {
         return dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
@@ -1069,7 +930,7 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *cluster, const ch
         (void)dpari_cluster_promise(item, n, &left, why);
         if (items == 0) {
             size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
-            setting = named == 0 && dpari_cluster_is_setting(item, n);
+            setting = named == 0 && dpari_until(item, n, '=') < n;
             if (pass == 0) {
                 st = setting ? dpari_cluster_of_settings(cluster, text, bytes, why)
                              : dpari_cluster_first(cluster, item + named, n - named, why);
@@ -1172,14 +1033,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *cl
     }
     st = dpari_cluster_check_numbers(cluster, why);
     for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
+        const dpari_field *key = &dpari_machine_field[DPARI_KEY_CAL + i];
         double v = cluster->cal.value[i];
-        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
+        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && key->kind == DPARI_FIELD_REAL;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
             st = dpari_wrong(why,
                              share ? "calibration '%s' must be a share above 0 and at most 2 (a "
                                      "larger hbm is GB/s)"
                                    : "calibration '%s' must be 0 to 10 (times in seconds)",
-                             dpari_cal_name[i]);
+                             key->name);
         }
     }
     return st;

@@ -10,11 +10,6 @@
 
 /* cluster.c */
 
-/* Returns how much the n letters at s differ from `name`: 6 for each edit that turns s into a
- * prefix of `name`, and 1 for each letter of `name` that then remains. So "a100" is near "a100-80".
- * A part of a name ("4090") and a name with a suffix ("p5.48xlarge") are also near. */
-DPARI_INTERNAL int32_t dpari_unlike(const char *s, size_t n, const char *name);
-
 /* Returns the number of GPUs of a machine. */
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
 {

@@ -6,6 +6,7 @@
 
 #include "../base/base_private.h"
 #include "cost_private.h"
+#include "fields.h"
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -42,32 +43,15 @@ typedef struct dpari_ask {
  * there is none. */
 static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
 {
+    const size_t key = dpari_until(s, n, '=');
     int32_t i;
-    size_t k;
+    *value = key < n ? s + key + 1 : NULL;
     for (i = 0; i < DPARI_ASKS; i++) {
-        const char *name = dpari_ask_name(i);
-        for (k = 0; k < n && name[k] != 0 && s[k] == name[k]; k++) {
-        }
-        if (name[k] == 0 && (k == n || s[k] == '=')) {
-            *value = k < n ? s + k + 1 : NULL;
+        if (dpari_spells(s, key, dpari_ask_name(i))) {
             return i;
         }
     }
     return -1;
-}
-
-/* Returns the number that the digits [s, s + n) spell, or -1 if it is not `least` to `most`. */
-static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
-{
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > most) {
-            return -1;
-        }
-        v = 10 * v + (s[i] - '0');
-    }
-    return n > 0 && v >= least && v <= most ? v : -1;
 }
 
 /* Reads one word, which must be an option that was not given before. */
@@ -89,8 +73,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     if (i <= DPARI_ASK_BATCH) {
         const int64_t least = i != DPARI_ASK_BATCH;
         const int64_t most = least ? 100000000 : INT32_MAX;
-        a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
-        if (a->number[i] < 0) {
+        if (!dpari_whole(a->value[i], a->length[i], least, most, &a->number[i])) {
             return dpari_wrong(why, "%.*s needs a whole number of %ld to %ld", (int32_t)n, s, least,
                                most);
         }
@@ -119,15 +102,6 @@ static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
     return st;
 }
 
-/* Returns 1 if the value of option `which` is `name`, otherwise 0. */
-static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
-{
-    size_t k;
-    for (k = 0; k < a->length[which] && name[k] == a->value[which][k]; k++) {
-    }
-    return k == a->length[which] && name[k] == 0;
-}
-
 /* Sets the software stack and the attention of a model. */
 static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpar_why *why)
 {
@@ -145,7 +119,7 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *model, dpa
         return DPAR_OK;
     }
     for (i = 1; i < DPAR_MODEL_ATTENTION_END; i++) {
-        if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
+        if (dpari_spells(attention, a->length[DPARI_ASK_ATTENTION], dpari_attention_name(i))) {
             model->attention = i;
             return DPAR_OK;
         }

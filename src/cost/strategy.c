@@ -6,6 +6,7 @@
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "cost_private.h"
+#include "fields.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -33,10 +34,7 @@ static int32_t dpari_read_recompute(const char *s, size_t n)
 {
     int32_t bits = 0, i;
     while (n > 0) {
-        size_t k = 0;
-        while (k < n && s[k] != '+') {
-            k++;
-        }
+        const size_t k = dpari_until(s, n, '+');
         for (i = 0; i < 7 && !dpari_spells(s, k, dpari_recompute_word[i]); i++) {
         }
         if (i == 7 || (i < 4 && (bits & 3) > 0)) {
@@ -143,238 +141,152 @@ DPAR_API void dpar_strategy_init(dpar_strategy *strategy)
     strategy->tiles[0] = strategy->tiles[1] = strategy->tiles[2] = 1;
 }
 
-static const char dpari_field_name[DPAR_STRATEGY_FIELD_COUNT][20] = {
-    "tp",          "sp",
-    "cp",          "cp_kind",
-    "dp",          "shard",
-    "zero",        "pp",
-    "vp",          "schedule",
-    "ep",          "etp",
-    "micro_batch", "micro_batches",
-    "recompute",   "recompute_layers",
-    "offload",     "overlap",
-    "tiles"};
+/* What fields of a strategy take in addition to DPARI_FIELD_*. */
+enum {
+    DPARI_STRATEGY_CP_KIND = DPARI_FIELD_OWN,
+    DPARI_STRATEGY_SCHEDULE,
+    DPARI_STRATEGY_RECOMPUTE,
+    DPARI_STRATEGY_OFFLOAD,
+    DPARI_STRATEGY_OVERLAP,
+    DPARI_STRATEGY_TILES
+};
 
-/* Returns the field, DPAR_STRATEGY_FIELD_*, that has a name or a short name (mbs, m), or -1. */
-static int32_t dpari_field_find(const char *name, size_t n)
-{
-    int32_t i;
-    for (i = 0; i < DPAR_STRATEGY_FIELD_COUNT; i++) {
-        if (dpari_spells(name, n, dpari_field_name[i])) {
-            return i;
-        }
-    }
-    if (dpari_spells(name, n, "mbs")) {
-        return DPAR_STRATEGY_FIELD_MICRO_BATCH;
-    }
-    return dpari_spells(name, n, "m") ? DPAR_STRATEGY_FIELD_MICRO_BATCHES : -1;
-}
+#define DPARI_STRATEGY_PLACE(field) DPARI_PLACE(dpar_strategy, field)
+/* The fields in the order of DPAR_STRATEGY_FIELD_*, then short names. */
+static const dpari_field dpari_strategy_field[] = {
+    {"tp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(tp)},
+    {"sp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(sp)},
+    {"cp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(cp)},
+    {"cp_kind", DPARI_STRATEGY_CP_KIND, DPARI_STRATEGY_PLACE(cp_kind)},
+    {"dp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(dp)},
+    {"shard", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(shard)},
+    {"zero", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(zero)},
+    {"pp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(pp)},
+    {"vp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(vp)},
+    {"schedule", DPARI_STRATEGY_SCHEDULE, DPARI_STRATEGY_PLACE(schedule)},
+    {"ep", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(ep)},
+    {"etp", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(etp)},
+    {"micro_batch", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(micro_batch)},
+    {"micro_batches", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(micro_batches)},
+    {"recompute", DPARI_STRATEGY_RECOMPUTE, DPARI_STRATEGY_PLACE(recompute)},
+    {"recompute_layers", DPARI_FIELD_COUNT, DPARI_STRATEGY_PLACE(recompute_layers)},
+    {"offload", DPARI_STRATEGY_OFFLOAD, DPARI_STRATEGY_PLACE(offload)},
+    {"overlap", DPARI_STRATEGY_OVERLAP, DPARI_STRATEGY_PLACE(overlap)},
+    {"tiles", DPARI_STRATEGY_TILES, DPARI_STRATEGY_PLACE(tiles)},
+    {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
+    {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
 DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
 {
-    switch (field) {
-    case DPAR_STRATEGY_FIELD_TP: return &strategy->tp;
-    case DPAR_STRATEGY_FIELD_SP: return &strategy->sp;
-    case DPAR_STRATEGY_FIELD_CP: return &strategy->cp;
-    case DPAR_STRATEGY_FIELD_CP_KIND: return &strategy->cp_kind;
-    case DPAR_STRATEGY_FIELD_DP: return &strategy->dp;
-    case DPAR_STRATEGY_FIELD_SHARD: return &strategy->shard;
-    case DPAR_STRATEGY_FIELD_ZERO: return &strategy->zero;
-    case DPAR_STRATEGY_FIELD_PP: return &strategy->pp;
-    case DPAR_STRATEGY_FIELD_VP: return &strategy->vp;
-    case DPAR_STRATEGY_FIELD_SCHEDULE: return &strategy->schedule;
-    case DPAR_STRATEGY_FIELD_EP: return &strategy->ep;
-    case DPAR_STRATEGY_FIELD_ETP: return &strategy->etp;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCH: return &strategy->micro_batch;
-    case DPAR_STRATEGY_FIELD_MICRO_BATCHES: return &strategy->micro_batches;
-    case DPAR_STRATEGY_FIELD_RECOMPUTE: return &strategy->recompute;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: return &strategy->offload;
-    case DPAR_STRATEGY_FIELD_OVERLAP: return &strategy->overlap;
-    case DPAR_STRATEGY_FIELD_TILES: return strategy->tiles;
-    default: return &strategy->recompute_layers;
-    }
+    return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }
 
-/* Returns the whole number 0 .. 2^31-1 that the slice spells, or -1. */
-static int32_t dpari_read_count(const char *s, size_t n)
-{
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || v > INT32_MAX / 10) {
-            return -1;
-        }
-        v = v * 10 + (s[i] - '0');
-    }
-    return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
-}
+/* The names of the bits of overlap and of offload. */
+static const char dpari_bit_name[2][6][12] = {
+    {"dp", "tp", "pp", "default", "ep", "shared"},
+    {"optimizer", "weights", "activations", "nvme", "", ""}};
 
 /* Returns the bits of names joined by '+', as in "optimizer+activations", or -1 for an unknown
  * name. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][7][12] = {
-        {"dp", "tp", "pp", "default", "none", "ep", "shared"},
-        {"optimizer", "weights", "activations", "nvme", "none", "none", "none"}};
-    static const int8_t bit[7] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP, DPAR_OVERLAP_SHARED};
     int32_t bits = 0, i;
-    if (n == 0) {
-        return -1;
-    }
-    while (n > 0) {
-        size_t k = 0;
-        while (k < n && s[k] != '+') {
-            k++;
+    size_t at = 0;
+    while (at <= n) {
+        const size_t k = dpari_until(s + at, n - at, '+');
+        for (i = 0; i < 6 && !dpari_spells(s + at, k, dpari_bit_name[offload][i]); i++) {
         }
-        for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
-        }
-        if (i == 7 || k + 1 == n) { /* an unknown name, or nothing after the last '+' */
+        if (k == 0 || (i == 6 && !dpari_spells(s + at, k, "none"))) {
             return -1;
         }
-        bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
-        s += k < n ? k + 1 : k;
-        n -= k < n ? k + 1 : k;
+        bits |= i < 6 ? 1 << i : 0;
+        at += k + 1;
     }
-    return bits;
+    return offload && (bits & DPAR_OFFLOAD_NVME) ? bits | DPAR_OFFLOAD_OPTIMIZER : bits;
 }
 
-/* Reads tiles from "2x4". Returns 0, or -1 if the text is not 1 to 3 numbers of at least 1. */
-static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
+/* Reads tiles from "2x4". */
+static dpar_status dpari_read_tiles(const dpari_setting *setting, int32_t *tiles, dpar_why *why)
 {
-    int32_t axis = 0;
-    tiles[0] = tiles[1] = tiles[2] = 1;
-    while (n > 0) {
-        size_t k = 0;
-        while (k < n && s[k] != 'x') {
-            k++;
-        }
-        if (axis == 3) {
-            return -1;
-        }
-        tiles[axis] = dpari_read_count(s, k);
-        if (tiles[axis] < 1) {
-            return -1;
-        }
-        axis++;
-        s += k < n ? k + 1 : k;
-        n -= k < n ? k + 1 : k;
-    }
-    return axis > 0 ? 0 : -1;
-}
-
-/* Returns the index of the name that equals the slice, or -1. */
-static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
-{
+    int64_t extent[3] = {1, 1, 1};
     int32_t i;
-    for (i = 0; i < names; i++) {
-        if (dpari_spells(s, n, name(i))) {
-            return i;
-        }
+    if (dpari_extents(setting->value, setting->value_length, extent, 3) == 0) {
+        return dpari_setting_bad(setting, why, "1 to 3 whole numbers joined by 'x', such as 2x4,");
     }
-    return -1;
+    for (i = 0; i < 3; i++) {
+        tiles[i] = (int32_t)extent[i];
+    }
+    return DPAR_OK;
 }
 
-/* Reads the value of one field. Returns 1, or 0 if the field cannot have this value. */
-static int dpari_read_field(dpar_strategy *strategy, int32_t field, const char *v, size_t n)
+/* Reads a setting that is not a plain number. */
+static DPARI_COLD dpar_status dpari_strategy_own(void *object, const dpari_setting *setting,
+                                                 dpar_why *why)
 {
-    int32_t value = -1, least = 0;
-    switch (field) {
+    dpar_strategy *strategy = (dpar_strategy *)object;
+    const char *expected = "key=value", *value = setting->value;
+    const size_t n = setting->value_length;
+    int32_t bits = -1, *place = &strategy->overlap;
+    switch (setting->field) {
     case DPAR_STRATEGY_FIELD_CP_KIND:
-        value = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KIND_COUNT);
-        break;
+        return dpari_setting_choice(setting, dpari_cp_name, 0, DPAR_CP_KIND_COUNT,
+                                    &strategy->cp_kind, why);
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        value = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULE_PRICED_END);
-        least = 1;
-        break;
+        return dpari_setting_choice(setting, dpar_schedule_name, 1, DPAR_SCHEDULE_PRICED_END,
+                                    &strategy->schedule, why);
+    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(setting, strategy->tiles, why);
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        if (n > 0) {
-            value = dpari_read_recompute(v, n);
-        }
+        expected = "none, selective, full or alternate, or some of selective, norm, activation and "
+                   "experts joined by '+',";
+        place = &strategy->recompute;
+        bits = n > 0 ? dpari_read_recompute(value, n) : -1;
         break;
-    case DPAR_STRATEGY_FIELD_OFFLOAD: value = dpari_read_bits(v, n, 1); break;
-    case DPAR_STRATEGY_FIELD_OVERLAP: value = dpari_read_bits(v, n, 0); break;
-    case DPAR_STRATEGY_FIELD_TILES: return dpari_read_tiles(v, n, strategy->tiles) == 0;
-    default: value = dpari_read_count(v, n); break;
-    }
-    *dpari_field_at(strategy, field) = value;
-    return value >= least;
-}
-
-/* Returns the message for a value that a field cannot have. The argument of the message is
- * name=value. */
-static const char *dpari_field_takes(int32_t field)
-{
-    switch (field) {
-    case DPAR_STRATEGY_FIELD_CP_KIND: return "'%.*s': the value must be ring, ulysses or gather";
-    case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return "'%.*s': the value must be gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-2p, "
-               "zbv, v-half, v-min, dualpipe or dualpipev";
-    case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return "'%.*s': the value must be none, selective, full or alternate, or some of "
-               "selective, norm, activation and experts joined by '+'";
     case DPAR_STRATEGY_FIELD_OFFLOAD:
-        return "'%.*s': the value must be none, or some of optimizer, weights, activations and "
-               "nvme joined by '+'";
+        expected = "none, or some of optimizer, weights, activations and nvme joined by '+',";
+        place = &strategy->offload;
+        bits = dpari_read_bits(value, n, 1);
+        break;
     case DPAR_STRATEGY_FIELD_OVERLAP:
-        return "'%.*s': the value must be default, none, or some of dp, tp, pp, ep and shared "
-               "joined by '+'";
-    case DPAR_STRATEGY_FIELD_TILES:
-        return "'%.*s': the value must be 1 to 3 whole numbers joined by 'x', such as 2x4";
-    default: return "'%.*s': the value must be a whole number of 0 to 2147483647";
+        expected = "default, none, or some of dp, tp, pp, ep and shared joined by '+',";
+        bits = dpari_read_bits(value, n, 0);
+        break;
+    default: break;
     }
+    if (bits < 0) {
+        return dpari_setting_bad(setting, why, expected);
+    }
+    *place = bits;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text,
                                                    size_t bytes, uint32_t *named, dpar_why *why)
 {
+    const uint64_t vp = (uint64_t)1 << DPAR_STRATEGY_FIELD_VP;
+    const uint64_t schedule = (uint64_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE;
     dpar_strategy s = *strategy;
-    uint32_t seen = 0;
-    size_t at = 0;
-    while (at < bytes) {
-        size_t name = at, eq, end;
-        int32_t field;
-        while (at < bytes && text[at] != '=' && text[at] != ',') {
-            at++;
-        }
-        eq = at;
-        while (at < bytes && text[at] != ',') {
-            at++;
-        }
-        end = at;
-        at += at < bytes;
-        if (end == name) {
-            return dpari_say(DPAR_E_PARSE, why,
-                             "'%.*s' has nothing between two commas: name=value is missing",
-                             (int32_t)(bytes < 80 ? bytes : 80), text);
-        }
-        field = dpari_field_find(text + name, eq - name);
-        if (field < 0 || eq == end) {
-            return dpari_say(
-                DPAR_E_PARSE, why,
-                "'%.*s' is not a setting of a strategy; known: tp sp cp cp_kind dp shard "
-                "zero pp vp schedule ep etp mbs m recompute recompute_layers "
-                "offload overlap tiles, each as name=value",
-                (int32_t)(end - name), text + name);
-        }
-        if (seen >> field & 1u) {
-            return dpari_say(DPAR_E_PARSE, why, "'%.*s' is given twice", (int32_t)(end - name),
-                             text + name);
-        }
-        if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
-            return dpari_say(DPAR_E_PARSE, why, dpari_field_takes(field), (int32_t)(end - name),
-                             text + name);
-        }
-        seen |= (uint32_t)1 << field;
+    dpari_fields fields;
+    uint64_t seen[2] = {0, 0};
+    dpar_status st = DPAR_OK;
+    fields.list = dpari_strategy_field;
+    fields.count = (int32_t)(sizeof(dpari_strategy_field) / sizeof(dpari_strategy_field[0]));
+    fields.of = "a strategy";
+    fields.more = "; known: tp sp cp cp_kind dp shard zero pp vp schedule ep etp mbs m recompute "
+                  "recompute_layers offload overlap tiles";
+    fields.own = dpari_strategy_own;
+    if (bytes > 0) {
+        st = dpari_settings_read(&fields, text, bytes, &s, seen, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
     }
     /* vp > 1 implies the interleaved schedule unless another one is named */
-    if ((seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_VP)) && s.vp > 1 &&
-        !(seen & ((uint32_t)1 << DPAR_STRATEGY_FIELD_SCHEDULE)) &&
-        s.schedule == DPAR_SCHEDULE_1F1B) {
+    if ((seen[0] & vp) && s.vp > 1 && !(seen[0] & schedule) && s.schedule == DPAR_SCHEDULE_1F1B) {
         s.schedule = DPAR_SCHEDULE_INTERLEAVED;
     }
     *strategy = s;
     if (named != NULL) {
-        *named = seen;
+        *named = (uint32_t)seen[0];
     }
     return DPAR_OK;
 }
@@ -389,13 +301,12 @@ DPARI_STATIC_NOINLINE void dpari_write_pair(dpar_text *text, const char *name, i
 DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t bits,
                                      int32_t offload)
 {
-    static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
-                                        {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
     dpar_text_put(text, name);
     for (i = 0; i < 6; i++) {
-        if ((bits >> i & 1) && word[offload][i][0] != 0) {
-            dpari_text_print(text, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
+        if (bits >> i & 1) {
+            dpari_text_print(text, "%s%s", n > 0 ? "+" : "", dpari_bit_name[offload][i]);
+            n++;
         }
     }
     dpar_text_put(text, n == 0 ? "none" : "");
@@ -515,7 +426,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, 
             break;
         }
     }
-    name = dpari_field_name[range[i].field];
+    name = dpari_strategy_field[range[i].field].name;
     if (rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_DEGREE;
     }

@@ -2,8 +2,8 @@
 #include "cuda.h"
 
 #include "../base/type.h"
-#include "../train/layers.h"
-#include "../train/optimizer.h"
+#include "../host/layers.h"
+#include "../host/optimizer.h"
 
 #ifndef __cplusplus
 #error "dpar_cuda.h: the implementation is C++ for nvcc (-x cu)"

@@ -5,7 +5,7 @@
 #define DPARI_CUDA_CUDA_H
 
 #include "../base/arith.h"
-#include "../comm/mem.h"
+#include "../host/mem.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,15 +12,15 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/mem.h"
-#include "../comm/mem_private.h"
-#include "../comm/strided.h"
 #include "../comm/world.h"
 #include "../halo/halo_exchange.h"
-#include "../halo/halo_mem.h"
 #include "../halo/halo_exchange_private.h"
+#include "../halo/halo_mem.h"
 #include "../halo/halo_plan.h"
 #include "../halo/halo_traffic.h"
+#include "../host/mem.h"
+#include "../host/mem_private.h"
+#include "../host/strided.h"
 #include "../index/halo.h"
 #include "../index/index_private.h"
 #include "../index/layout.h"
@@ -41,24 +41,19 @@ static const char *dpari_hx_way(int32_t way)
     }
 }
 
-static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
-{
-    dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
-}
-
 /* Names the fields that are packed because they are not in registered memory, from which peers that
  * share memory could read them directly. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
 {
     const int32_t way = plan->options.method;
     int32_t i, beside = 0;
-    for (i = 0; i < plan->peers; i++) {
-        beside += plan->peer[i].world >= 0;
+    for (i = 0; i < plan->x.peers; i++) {
+        beside += plan->x.peer[i].world >= 0;
     }
     for (i = 0; i < 2 * plan->fields && beside > 0; i++) {
         const int elsewhere = dpari_hx_mem(&plan->field[i / 2]) != NULL;
         if (plan->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
-            dpari_ref(plan->world, plan->part[i], 1) == 0) {
+            dpari_ref(plan->x.world, plan->part[i], 1) == 0) {
             if (i % 2) {
                 dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
             } else {
@@ -76,7 +71,7 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
     if (!plan || !out) {
         return;
     }
-    dpari_text_print(out, "halo exchange of rank %d, %d field%s", plan->rank, plan->fields,
+    dpari_text_print(out, "halo exchange of rank %d, %d field%s", plan->comm->rank, plan->fields,
                      plan->fields == 1 ? "" : "s");
     dpar_text_put(out, plan->options.ordered ? ", dim by dim\n" : "\n");
     dpar_text_put(out, "  to rank   way       hops   pieces        bytes       direct         "
@@ -95,16 +90,15 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
             dpari_text_int(out, column[c]);
             if (c == 0) {
                 dpari_text_column(out, 12);
-                dpar_text_put(out, t.peer == plan->rank ? "copy" : dpari_hx_way(t.way));
+                dpar_text_put(out, t.peer == plan->comm->rank ? "copy" : dpari_hx_way(t.way));
             }
         }
         dpari_text_char(out, '\n');
     }
-    dpari_text_print(out, "  %ld exchanges", plan->count);
+    dpari_text_print(out, "  %ld exchanges", plan->x.count);
     if (plan->options.timers) {
-        dpari_hx_put_time(out, ", each: packing ", plan->seconds[DPARI_HX_PACKING], plan->count);
-        dpari_hx_put_time(out, ", copying ", plan->seconds[DPARI_HX_COPYING], plan->count);
-        dpari_hx_put_time(out, ", waiting ", plan->seconds[DPARI_HX_WAITING], plan->count);
+        dpar_text_put(out, ", each: ");
+        dpari_exchange_put_times(&plan->x, out);
     }
     dpari_text_char(out, '\n');
     dpari_hx_put_unreached(out, plan);
@@ -176,12 +170,12 @@ static void dpari_hx_put_cell(const dpar_halo_plan *plan, const dpari_hx_item *i
     dpar_box all;
     int32_t d;
     dpari_text_print(out, "field %d, point (", it->field);
-    if (dpar_halo_box(halo, plan->rank, &all)) {
+    if (dpar_halo_box(halo, plan->comm->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
             dpari_text_print(out, "%s%ld", d ? ", " : "", all.lo[d] + it->local[d] + at[d]);
         }
     }
-    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], plan->rank);
+    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], plan->comm->rank);
 }
 
 /* Advances to the next cell of an item: at[] is its index in the item's dims, and *place its offset
@@ -349,7 +343,7 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *i
     dpar_transfer t;
     dpar_status st = plan->step[0].number < 0
                          ? DPAR_DONE
-                         : dpar_halo_first(&w, plan->field[it->field].halo, plan->rank,
+                         : dpar_halo_first(&w, plan->field[it->field].halo, plan->comm->rank,
                                            DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
@@ -363,7 +357,7 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *i
             return t.peer;
         }
     }
-    return it->peer < 0 ? plan->rank : plan->peer[it->peer].rank;
+    return it->peer < 0 ? plan->comm->rank : plan->x.peer[it->peer].rank;
 }
 
 /* Compares an item with its kept copy. Returns 1 if they differ, and describes the first cell that
@@ -418,7 +412,7 @@ static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why 
                                   dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
-    int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->rank, first = 0;
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->comm->rank, first = 0;
     dpar_status st = dpar_all_reduce(plan->comm, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
     if (st == DPAR_OK && first != INT64_MAX) {
         st = dpar_broadcast(plan->comm, found->text, (int64_t)sizeof found->text, DPAR_U8,
@@ -436,9 +430,9 @@ static dpar_status dpari_hx_not_idle(const dpar_halo_plan *plan, dpar_why *why)
     if (!plan) {
         return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
-    if (plan->active) {
+    if (plan->x.active) {
         return dpari_wrong(why, "dpar_halo_plan_check: halo exchange %ld has not ended",
-                           plan->count);
+                           plan->x.count);
     }
     if (plan->in_order) {
         return dpari_wrong(why,
@@ -584,7 +578,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *plan, const dpari_hx_w
         return dpari_hx_collect_box(plan, whole, field, &whole->all);
     }
     st = dpari_hx_collect_box(plan, whole, field, &whole->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(plan->array[field].halo, plan->rank, n, &slab);
+    for (n = 0;
+         st == DPAR_OK && dpar_halo_slab(plan->array[field].halo, plan->comm->rank, n, &slab);
          n++) {
         st = dpari_hx_collect_box(plan, whole, field, &slab);
     }
@@ -845,7 +840,8 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *plan, int32_t f)
     int64_t most = 0;
     dpar_box own, all;
     int32_t r;
-    for (r = plan->rank; r < (plan->rank == 0 ? plan->comm->size : plan->rank + 1); r++) {
+    for (r = plan->comm->rank;
+         r < (plan->comm->rank == 0 ? plan->comm->size : plan->comm->rank + 1); r++) {
         if (dpari_hx_boxes(plan->field[f].halo, r, &own, &all)) {
             most = dpari_most(most, dpari_hx_volume(&all) * point);
         }
@@ -880,7 +876,7 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *plan, dpari_hx_whole *w
                 !dpari_hx_boxes(halo, r, &whole->own, &whole->all)) {
                 continue;
             }
-            if (r == plan->rank) {
+            if (r == plan->comm->rank) {
                 now = dpari_hx_collect(plan, whole, f);
             } else {
                 const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
@@ -906,7 +902,8 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *plan, dpari_hx_whole *w
     int32_t pass;
     for (pass = 0; pass < 3; pass++) {
         const int32_t f = dpari_hx_pass_field(whole, pass);
-        if (f >= 0 && dpari_hx_boxes(plan->field[f].halo, plan->rank, &whole->own, &whole->all)) {
+        if (f >= 0 &&
+            dpari_hx_boxes(plan->field[f].halo, plan->comm->rank, &whole->own, &whole->all)) {
             const int64_t n = dpari_hx_volume(&whole->all) * whole->components * whole->width;
             now = dpari_hx_collect(plan, whole, f);
             if (st == DPAR_OK) {
@@ -927,7 +924,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_
 {
     const dpar_halo *halo = plan->field[f].halo;
     const int32_t fields = plan->field[f].pair ? 2 : 1;
-    const int32_t wholes = plan->rank == 0 ? fields : 0;
+    const int32_t wholes = plan->comm->rank == 0 ? fields : 0;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
@@ -961,12 +958,13 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *plan, int32_t f, dpar_
             w.local + dpari_room_up(local) + wholes * points * w.components * w.width + d * points;
     }
     st = dpari_agree(plan->comm, st, NULL);
-    for (copy = 0; plan->rank == 0 && copy < dpari_layout_copies(&halo->grid) && st == DPAR_OK;
+    for (copy = 0;
+         plan->comm->rank == 0 && copy < dpari_layout_copies(&halo->grid) && st == DPAR_OK;
          copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(plan, &w, &grid, copy);
     }
-    if (plan->rank != 0 && st == DPAR_OK) {
+    if (plan->comm->rank != 0 && st == DPAR_OK) {
         st = dpari_hx_compare_send(plan, &w);
     }
     st = dpari_agree(plan->comm, st, NULL);

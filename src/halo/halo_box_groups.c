@@ -13,7 +13,7 @@
 #include "halo_box_groups.h"
 
 #include "../base/arith.h"
-#include "../comm/strided_loops.h"
+#include "../host/strided_loops.h"
 
 #define DPARI_STRIDE_APART                                                                         \
     512 /* least number of bytes between runs for which the hardware does not prefetch;            \

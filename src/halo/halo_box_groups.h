@@ -4,7 +4,7 @@
 #ifndef DPARI_HALO_HALO_BOX_GROUPS_H
 #define DPARI_HALO_HALO_BOX_GROUPS_H
 
-#include "../comm/strided.h"
+#include "../host/strided.h"
 
 enum { DPARI_STRIDE_FEW = 8 }; /* the most runs of a box in a list */
 

@@ -17,26 +17,27 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/elements.h"
 #include "../comm/group.h"
-#include "../comm/kernel.h"
-#include "../comm/mem.h"
 #include "../comm/object_memory.h"
-#include "../comm/os.h"
 #include "../comm/shm.h"
-#include "../comm/strided.h"
 #include "../comm/world.h"
+#include "../host/cpu.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
+#include "../host/mem.h"
+#include "../host/strided.h"
 #include "../index/halo.h"
 #include "../index/index_private.h"
 #include "../index/mesh.h"
 #include "../index/reach.h"
 #include "../index/redistribute.h"
-#include "halo_overlap.h"
 #include "halo_box_groups.h"
-#include "halo_mem.h"
 #include "halo_exchange_private.h"
+#include "halo_mem.h"
+#include "halo_overlap.h"
 #include "halo_plan.h"
 #include "halo_prepare.h"
+#include "halo_run.h"
 #include "halo_walk.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -68,17 +69,16 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, 
     room.used = 0;
     x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
     x = memory ? x : &none;
+    dpari_exchange_room(&x->x, &room, size->peers, size->steps, size->ranks);
     x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, 2 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
     x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
                                                    DPARI_STRIDE_FEW * sizeof *x->spot);
     x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_room_take(&room, 2 * size->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_room_take(&room, 2 * size->peers, sizeof *x->work);
     x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
     x->record = (int64_t *)dpari_room_take(
         &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
@@ -502,11 +502,9 @@ static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
     step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
     step.number = size->ordered ? i : -1;
     step.cut = size->cut;
-    step.line = i;
     if (i < 0 || size->cut < 0) {
         return step;
     }
-    step.line = 0; /* because ranks meet in only one step of each mode */
     if (i >= size->forward) {
         step.modes = 1 << DPAR_HALO_ADJOINT;
         step.along = DPARI_HX_WIDE;
@@ -765,37 +763,16 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size,
     return DPAR_OK;
 }
 
-/* Exchanges records of `words` words with the peers: sends the second half of plan->record, where
- * dpari_hx_to_peer places records, and receives into the first half. */
-static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
-{
-    const int64_t side = plan->peers * dpari_hx_words(plan->fields, plan->steps);
-    dpar_status status;
-    int32_t i;
-    for (i = 0; i < plan->peers; i++) {
-        dpar_call *in = &plan->call[i], *out = &plan->call[plan->peers + i];
-        dpari_zero(in, sizeof *in);
-        in->kind = DPAR_CALL_RECV;
-        in->type = DPAR_I64;
-        in->root = plan->peer[i].rank;
-        in->tag = plan->options.tag;
-        in->count = words;
-        *out = *in;
-        out->kind = DPAR_CALL_SEND;
-        in->out = plan->record + i * words;
-        out->in = plan->record + side + i * words;
-    }
-    status = dpar_batch(plan->comm, plan->call, 2 * plan->peers, plan->work);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    return dpar_wait_all(plan->work, 2 * plan->peers);
-}
-
 /* Returns the record of `words` words that is sent to peer i. */
 static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
 {
-    return plan->record + plan->peers * dpari_hx_words(plan->fields, plan->steps) + i * words;
+    return plan->record + plan->x.peers * dpari_hx_words(plan->fields, plan->x.steps) + i * words;
+}
+
+/* Sends the records of dpari_hx_to_peer, and receives those of the peers in plan->record. */
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
+{
+    return dpari_exchange_records(&plan->x, dpari_hx_to_peer(plan, 0, words), plan->record, words);
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -807,10 +784,10 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
     dpar_transfer transfer;
     int32_t i, direction, s;
     for (i = 0; i < plan->fields; i++) {
-        for (s = 0; s < plan->steps; s++) {
+        for (s = 0; s < plan->x.steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
                                         direction, dpari_hx_moves(&plan->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
                     plan->peer_of[transfer.peer] = 1;
@@ -818,42 +795,14 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
             }
         }
     }
-    plan->peer_of[plan->rank] = 0;
+    plan->peer_of[plan->comm->rank] = 0;
     for (i = 0; i < plan->comm->size; i++) {
         if (plan->peer_of[i]) {
-            plan->peer[plan->peers].rank = i;
-            plan->peer[plan->peers].world = -1;
-            plan->peer_of[i] = ++plan->peers;
+            plan->x.peer[plan->x.peers].rank = i;
+            plan->x.peer[plan->x.peers].world = -1;
+            plan->peer_of[i] = ++plan->x.peers;
         }
     }
-}
-
-/* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_hx_find_node(dpar_halo_plan *plan)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    const int apart = plan->node != plan->comm;
-    int32_t *rank_of =
-        plan->peer_of + plan->comm->size; /* rank in plan->comm of each rank of the node */
-    int32_t i;
-    if (!plan->world) {
-        return DPAR_OK;
-    }
-    if (apart) {
-        const dpar_status status =
-            dpar_all_gather(plan->node, &plan->rank, rank_of, 1, DPAR_I32, NULL);
-        if (status != DPAR_OK) { /* otherwise the other nodes would wait for this one */
-            dpar_comm_abort(plan->comm, status, plan->node->why.text);
-            return status;
-        }
-    }
-    for (i = 0; i < plan->node->size; i++) {
-        const int32_t rank = apart ? rank_of[i] : i;
-        if (rank >= 0 && rank < plan->comm->size && plan->peer_of[rank]) {
-            plan->peer[plan->peer_of[rank] - 1].world = group->world_rank[i];
-        }
-    }
-    return DPAR_OK;
 }
 
 /* Exchanges the strides and references of arrays with the peers. */
@@ -862,7 +811,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
     const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
     dpar_status status;
     int32_t i, f, d;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         int64_t *r = dpari_hx_to_peer(plan, i, words);
         for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
             const dpari_hx_array *array = &plan->array[f];
@@ -872,19 +821,19 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
             }
             r[2 * DPAR_MAX_DIMS] = array->component;
             r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (plan->peer[i].world >= 0) + 16 * array->elsewhere;
+                                       8 * (plan->x.peer[i].world >= 0) + 16 * array->elsewhere;
         }
     }
     status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         const int64_t *r = plan->record + i * words;
         for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
             dpari_hx_array *array = &plan->peer[i].array[f];
             const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(array, &plan->field[f], plan->peer[i].rank);
+            dpari_hx_dense(array, &plan->field[f], plan->x.peer[i].rank);
             for (d = 0; d < DPAR_MAX_DIMS; d++) {
                 array->origin[d] = r[d];
                 array->stride[d] = r[DPAR_MAX_DIMS + d];
@@ -895,7 +844,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
             array->reach[1] = (int32_t)(bits >> 2 & 1);
             array->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
-                plan->peer[i].world = -1;
+                plan->x.peer[i].world = -1;
             }
         }
     }
@@ -940,7 +889,7 @@ static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *
     const int64_t bytes = item->elements * dpar_type_bytes(plan->field[item->field].type);
     const int packs = plan->options.method == DPAR_HALO_PACKED ||
                       (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
-                       plan->world->crowded && bytes < DPARI_HX_CROWDED);
+                       plan->x.world->crowded && bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
            dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
                              plan->field[item->field].type) >= run;
@@ -1003,7 +952,7 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(field->type),
-                  world = peer < 0 ? -1 : plan->peer[peer].world;
+                  world = peer < 0 ? -1 : plan->x.peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
     dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
     dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
@@ -1058,23 +1007,26 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     dpari_hx_flow *flow;
     const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
     const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    dpari_exchange_flow *run;
     const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
         return;
     }
     flow = &plan->peer[item->peer].flow[s];
+    run = &plan->x.flow[item->peer * plan->x.steps + s];
     for (d = 0; d < item->dims; d++) {
         flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
     }
     if (modes >> give & 1 && item->packs) {
-        item->pack_at = dpari_hx_append(plan, item, &flow->out_bytes[give]);
+        item->pack_at = dpari_hx_append(plan, item, &run->out_bytes[give]);
     }
     if (modes >> take & 1 && !item->direct) {
-        item->take_at = dpari_hx_append(plan, item, &flow->in_bytes[take]);
+        item->take_at = dpari_hx_append(plan, item, &run->in_bytes[take]);
     }
-    flow->out_direct[give] += modes >> give & 1 && !item->packs;
-    flow->in_direct[take] += modes >> take & 1 && item->direct;
+    run->lends[give] |= modes >> give & 1 && !item->packs;
+    run->takes[take] |= modes >> take & 1;
+    flow->reads[take] |= modes >> take & 1 && item->direct;
 }
 
 /* Counts the items of list R of step s for each peer and for this rank itself. With `fill`, which
@@ -1086,7 +1038,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
     dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, step, DPAR_TRANSFER_RECV,
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, step, DPAR_TRANSFER_RECV,
                                 dpari_hx_moves(&plan->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -1094,7 +1046,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
             const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
             int64_t *count = &step->self;
             int64_t first = step->r;
-            if (transfer.peer != plan->rank) {
+            if (transfer.peer != plan->comm->rank) {
                 dpari_hx_flow *flow = &plan->peer[plan->peer_of[transfer.peer] - 1].flow[s];
                 count = &flow->boxes;
                 first = flow->first;
@@ -1119,7 +1071,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
     dpar_transfer transfer;
     int32_t i, k;
     for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->rank, &plan->step[s],
+        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
                                 DPAR_TRANSFER_SEND, dpari_hx_moves(&plan->options),
                                 NULL) != DPAR_OK) {
             continue;
@@ -1133,7 +1085,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
                 dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
                 dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
-                if (transfer.peer != plan->rank) {
+                if (transfer.peer != plan->comm->rank) {
                     plan->peer[plan->peer_of[transfer.peer] - 1].flow[s].sends++;
                 }
             }
@@ -1152,7 +1104,7 @@ static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
     dpari_hx_list_receives(plan, s, 0);
     at += step->self;
     step->self = 0;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         plan->peer[i].flow[s].first = at;
         at += plan->peer[i].flow[s].boxes;
         plan->peer[i].flow[s].boxes = 0;
@@ -1167,19 +1119,19 @@ static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
     return at;
 }
 
-/* Sets flow.packed. Steps that share a line pack into the same memory, in either mode. A rank may
- * therefore write it only when all peers that read it in any of these steps are done. */
+/* Sets `packed` of the flows. Steps that share a line pack into the same memory, in either mode. A
+ * rank may therefore write it only when all peers that read it in any of these steps are done. */
 static void dpari_hx_mark_packed(dpar_halo_plan *plan)
 {
     int32_t s, t, i;
-    for (s = 0; s < plan->steps; s++) {
-        for (t = 0; t < plan->steps; t++) {
-            if (plan->step[s].line != plan->step[t].line) {
+    for (s = 0; s < plan->x.steps; s++) {
+        for (t = 0; t < plan->x.steps; t++) {
+            if (plan->x.step[s].line != plan->x.step[t].line) {
                 continue;
             }
-            for (i = 0; i < plan->peers; i++) {
-                const dpari_hx_flow *flow = &plan->peer[i].flow[t];
-                plan->peer[i].flow[s].packed |= flow->out_bytes[0] > 0 || flow->out_bytes[1] > 0;
+            for (i = 0; i < plan->x.peers; i++) {
+                dpari_exchange_flow *flow = &plan->x.flow[i * plan->x.steps];
+                flow[s].packed |= flow[t].out_bytes[0] > 0 || flow[t].out_bytes[1] > 0;
             }
         }
     }
@@ -1190,34 +1142,38 @@ static void dpari_hx_mark_packed(dpar_halo_plan *plan)
  * and the same for both modes. */
 static void dpari_hx_flows(dpar_halo_plan *plan)
 {
-    int32_t s, i, mode;
+    dpari_exchange_step *step;
+    int32_t s, i;
     int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         if (s == plan->forward) { /* the steps of the adjoint use the same memory */
             gives = 0;
             comes = 0;
         }
-        plan->step[s].alone = !plan->elsewhere;
-        for (i = 0; i < plan->peers; i++) {
+        step = &plan->x.step[s];
+        step->alone = !plan->elsewhere;
+        for (i = 0; i < plan->x.peers; i++) {
             dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            const int64_t out = dpari_most(flow->out_bytes[0], flow->out_bytes[1]);
-            const int64_t in = dpari_most(flow->in_bytes[0], flow->in_bytes[1]);
-            for (mode = 0; mode < 2; mode++) {
-                flow->out_at[mode] = gives;
-                flow->in_at[mode] = comes;
-                plan->lends[mode] |= flow->out_direct[mode] > 0;
-            }
-            plan->step[s].meets |= plan->peer[i].world >= 0 && flow->boxes + flow->sends > 0;
-            plan->step[s].alone &= flow->boxes + flow->sends == 0;
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
+            const int64_t out = dpari_most(run->out_bytes[0], run->out_bytes[1]);
+            const int64_t in = dpari_most(run->in_bytes[0], run->in_bytes[1]);
+            const int shares = plan->x.peer[i].world >= 0;
+            flow->out_at = gives;
+            flow->in_at = comes;
+            plan->lends[0] |= run->lends[0];
+            plan->lends[1] |= run->lends[1];
+            step->meets |= shares && flow->boxes + flow->sends > 0;
+            step->alone &= flow->boxes + flow->sends == 0;
+            plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
             gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (plan->peer[i].world < 0) {
+            if (plan->x.peer[i].world < 0) {
                 comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             }
         }
         plan->turn = dpari_most(plan->turn, gives);
         plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
-    for (k = 0; k < plan->step[plan->steps - 1].s + plan->step[plan->steps - 1].s_items; k++) {
+    for (k = 0; k < plan->step[plan->x.steps - 1].s + plan->step[plan->x.steps - 1].s_items; k++) {
         const dpar_halo_field *field = &plan->field[plan->item[k].field];
         if (dpari_hx_mem(field)) {
             plan->look_bytes =
@@ -1253,16 +1209,16 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
  * a buffer for the largest item in memory that the CPU does not reach. */
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t lines = plan->world ? plan->steps * (int64_t)sizeof(dpari_hx_line) : 0;
-    const int64_t refs = plan->world ? dpari_hx_refs_bytes(plan) : 0;
-    dpar_comm *of = plan->world ? plan->node : plan->comm;
+    const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
+    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
     dpar_status status;
     int32_t outside = 0;
-    plan->in_order = !plan->world && plan->comm->mem != NULL;
-    plan->nears = !plan->world && plan->steps == 1 && plan->options.method != DPAR_HALO_MESSAGES &&
-                  of->engine.alloc_shared != NULL;
+    plan->in_order = !plan->x.world && plan->comm->mem != NULL;
+    plan->nears = !plan->x.world && plan->x.steps == 1 &&
+                  plan->options.method != DPAR_HALO_MESSAGES && of->engine.alloc_shared != NULL;
     turns += plan->nears;
     if (plan->in_order) {
         outside = dpari_hx_first_outside(plan);
@@ -1277,17 +1233,17 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, of->why.text);
     }
-    plan->memory = (unsigned char *)memory;
+    plan->x.memory = (unsigned char *)memory;
     if (plan->in_order && outside < plan->fields) {
         return dpari_wrong(
             why,
             "field %d of rank %d must be in the communicator's memory: its mem must be "
             "comm->mem",
-            outside, plan->rank);
+            outside, plan->comm->rank);
     }
-    plan->line = (dpari_hx_line *)memory;
-    plan->refs = (uint64_t *)(void *)(plan->memory + lines);
-    plan->staging = plan->memory + lines + refs;
+    plan->x.line = (dpari_exchange_line *)memory;
+    plan->refs = (uint64_t *)(void *)(plan->x.memory + lines);
+    plan->staging = plan->x.memory + lines + refs;
     plan->arrivals = plan->staging + turns * plan->turn;
     plan->look = plan->in_order ? NULL : plan->arrivals + plan->arrive_bytes;
     return DPAR_OK;
@@ -1300,43 +1256,46 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *plan, int32_t f)
     const dpar_halo_field *field = &plan->field[f];
     plan->part[2 * f] = (unsigned char *)field->data;
     plan->part[2 * f + 1] = (unsigned char *)field->compact_halo;
-    if (plan->world) { /* the reference is 0 if there is no array or peers cannot read it */
-        plan->refs[2 * f] = field->data ? dpari_ref(plan->world, field->data, 1) : 0;
+    if (plan->x.world) { /* the reference is 0 if there is no array or peers cannot read it */
+        plan->refs[2 * f] = field->data ? dpari_ref(plan->x.world, field->data, 1) : 0;
         plan->refs[2 * f + 1] =
-            field->compact_halo ? dpari_ref(plan->world, field->compact_halo, 1) : 0;
+            field->compact_halo ? dpari_ref(plan->x.world, field->compact_halo, 1) : 0;
     }
 }
 
-/* Finds the memory of a peer's plan: its words and staging memory if the peer shares memory with
- * this rank, or only its staging memory if this rank's device can reach it. record: the peer's
+/* Finds the memory of the plan of peer i: its words and staging memory if the peer shares memory
+ * with this rank, or only its staging memory if this rank's device can reach it. record: the peer's
  * record. */
-static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer,
-                                       const int64_t *record, dpar_why *why)
+static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, int32_t i, const int64_t *record,
+                                       dpar_why *why)
 {
+    dpari_hx_peer *peer = &plan->peer[i];
+    dpari_exchange_peer *run = &plan->x.peer[i];
     unsigned char *memory;
-    if (peer->world >= 0) {
-        memory = (unsigned char *)dpari_at(plan->world, (uint64_t)record[6]);
+    if (run->world >= 0) {
+        memory = (unsigned char *)dpari_at(plan->x.world, (uint64_t)record[6]);
         if (memory == NULL) {
             dpar_text text;
             dpari_text_why(&text, why);
-            dpari_put_unmapped(&text, plan->world, (uint64_t)record[6]);
+            dpari_put_unmapped(&text, plan->x.world, (uint64_t)record[6]);
             return DPAR_E_MEMORY;
         }
-        peer->line = (dpari_hx_line *)(void *)memory;
-        peer->refs = (const uint64_t *)(const void *)(peer->line + plan->steps);
-        peer->staging = memory + (plan->staging - plan->memory);
+        run->line = (dpari_exchange_line *)(void *)memory;
+        peer->refs = (const uint64_t *)(const void *)(run->line + plan->x.steps);
+        peer->staging = memory + (plan->staging - plan->x.memory);
+        plan->x.shared++;
         peer->turn = record[5];
         return DPAR_OK;
     }
     if (record[7] && plan->nears) { /* both must reach the other's memory */
         peer->staging =
-            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->memory, peer->rank);
-        peer->reached = peer->staging != NULL;
+            (unsigned char *)plan->comm->engine.peer_address(plan->comm, plan->x.memory, run->rank);
+        run->reached = peer->staging != NULL;
         peer->turn = record[5];
     }
-    if (peer->reached) {
-        plan->peer_of[plan->comm->size + plan->reached] = peer->rank;
-        plan->reached++;
+    if (run->reached) {
+        plan->x.rank_of[plan->x.reached] = run->rank;
+        plan->x.reached++;
     }
     return DPAR_OK;
 }
@@ -1345,48 +1304,49 @@ static dpar_status dpari_hx_reach_peer(dpar_halo_plan *plan, dpari_hx_peer *peer
  * that the other one expects. */
 static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
 {
-    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->steps;
+    const int64_t words = DPARI_HX_HEAD * (int64_t)plan->x.steps;
     dpar_status status;
     int32_t i, s;
-    for (i = 0; i < plan->peers; i++) {
+    for (i = 0; i < plan->x.peers; i++) {
         int64_t *r = dpari_hx_to_peer(plan, i, words);
-        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
+        for (s = 0; s < plan->x.steps; s++, r += DPARI_HX_HEAD) {
             const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
             r[0] = (int64_t)flow->hash[1]; /* the peer compares it with the hash of its R */
             r[1] = (int64_t)flow->hash[0];
-            r[2] = flow->out_at[0]; /* the same in both modes */
-            r[3] = flow->out_bytes[0];
-            r[4] = flow->out_bytes[1];
+            r[2] = flow->out_at;
+            r[3] = run->out_bytes[0];
+            r[4] = run->out_bytes[1];
             r[5] = plan->turn;
-            r[6] = plan->world ? (int64_t)dpari_ref(plan->world, plan->memory, 1) : 0;
+            r[6] = plan->x.world ? (int64_t)dpari_ref(plan->x.world, plan->x.memory, 1) : 0;
             /* 1 if this rank's device reaches the peer's memory */
-            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->memory,
-                                                                  plan->peer[i].rank) != NULL;
+            r[7] = plan->nears && plan->comm->engine.peer_address(plan->comm, plan->x.memory,
+                                                                  plan->x.peer[i].rank) != NULL;
         }
     }
     status = dpari_hx_exchange_records(plan, words);
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < plan->peers; i++) {
-        dpari_hx_peer *peer = &plan->peer[i];
+    for (i = 0; i < plan->x.peers; i++) {
+        const dpari_exchange_peer *peer = &plan->x.peer[i];
         const int64_t *r = plan->record + i * words;
-        status = dpari_hx_reach_peer(plan, peer, r, why);
+        status = dpari_hx_reach_peer(plan, i, r, why);
         if (status != DPAR_OK) {
             return status;
         }
-        for (s = 0; s < plan->steps; s++, r += DPARI_HX_HEAD) {
-            dpari_hx_flow *flow = &peer->flow[s];
+        for (s = 0; s < plan->x.steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *flow = &plan->peer[i].flow[s];
+            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
             if ((uint64_t)r[0] != flow->hash[0] || (uint64_t)r[1] != flow->hash[1] ||
-                r[3] != flow->in_bytes[0] || r[4] != flow->in_bytes[1]) {
+                r[3] != run->in_bytes[0] || r[4] != run->in_bytes[1]) {
                 return dpari_say(
                     DPAR_E_MISMATCH, why,
                     "ranks %d and %d expect different boxes from each other: their grids differ",
-                    plan->rank, peer->rank);
+                    plan->comm->rank, peer->rank);
             }
-            if (peer->world >= 0 || peer->reached) {
-                flow->in_at[0] = r[2];
-                flow->in_at[1] = r[2];
+            if (!dpari_exchange_sends(&plan->x, i)) {
+                flow->in_at = r[2];
             }
         }
     }
@@ -1401,7 +1361,7 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
         return DPAR_OK;
     }
     return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->rank, plan->memory_bytes, dpar_status_text(status));
+                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
 }
 
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
@@ -1413,8 +1373,8 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
         dpari_hx_bind_field(plan, i);
     }
     plan->version = 1;
-    for (s = 0; s < plan->steps && plan->world; s++) {
-        plan->line[s].version = 1;
+    for (s = 0; s < plan->x.steps && plan->x.world; s++) {
+        plan->x.line[s].place[DPARI_HX_VERSION] = 1;
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
@@ -1428,14 +1388,14 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
     int32_t s;
     int64_t at = 0;
-    dpar_status status = dpari_hx_find_node(plan);
+    dpar_status status = dpari_exchange_find_node(&plan->x);
     if (status == DPAR_OK) {
         status = dpari_hx_exchange_arrays(plan);
     }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         at = dpari_hx_list(plan, s, at);
     }
     dpari_hx_flows(plan);
@@ -1445,9 +1405,9 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
         status = dpari_hx_connect(plan, why);
     }
     if (status != DPAR_OK) {
-        if (plan->memory) {
+        if (plan->x.memory) {
             (void)dpari_hx_pin_all(plan, 0);
-            dpar_comm_release(plan->world ? plan->node : plan->comm, plan->memory);
+            dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
         }
         return status;
     }
@@ -1462,15 +1422,15 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
 {
     const int32_t method = plan->options.method;
     const int allowed = later ? method == DPAR_HALO_DIRECT : method != DPAR_HALO_PACKED;
-    const int shares = plan->world && allowed;
+    const int shares = plan->x.world && allowed;
     int32_t i;
     for (i = 0; i < plan->fields; i++) {
         const dpar_halo_field *field = &plan->field[i];
-        dpari_hx_array_of(&plan->array[i], field, plan->rank);
+        dpari_hx_array_of(&plan->array[i], field, plan->comm->rank);
         plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
-                                  (later || dpari_ref(plan->world, field->data, 1) != 0);
+                                  (later || dpari_ref(plan->x.world, field->data, 1) != 0);
         plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
-                                  dpari_ref(plan->world, field->compact_halo, 1) != 0;
+                                  dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -1536,6 +1496,25 @@ static dpar_status dpari_hx_prepare_plan(const dpar_comm *comm, const dpar_halo_
     return dpari_hx_check_overlaps(comm, desc, size, *memory, *need, why);
 }
 
+/* Sets what the exchange needs of the descriptor. */
+static void dpari_hx_set_exchange(dpar_halo_plan *plan, dpar_comm *comm,
+                                  const dpar_halo_plan_desc *desc)
+{
+    dpari_exchange *x = &plan->x;
+    x->comm = comm;
+    x->node = comm->node ? comm->node : comm;
+    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->name = "halo";
+    x->end = "dpar_halo_plan_end";
+    x->item = "field";
+    x->items = desc->field_count;
+    x->tag = desc->tag;
+    x->timers = desc->timers;
+    x->together = 1; /* a device orders its operations: a receive alone would wait for ever */
+    x->self = -1;
+    dpari_hx_set_functions(plan);
+}
+
 /* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
@@ -1546,24 +1525,24 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     dpari_zero(memory, (size_t)need);
     plan = dpari_hx_layout(size, memory, &bytes);
     plan->comm = comm;
-    plan->node = comm->node ? comm->node : comm;
-    plan->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(plan->node);
+    dpari_hx_set_exchange(plan, comm, desc);
     plan->options = *desc;
     plan->options.field = plan->field;
-    plan->rank = comm->rank;
-    plan->wide = dpari_os_wide();
+    plan->wide = dpari_cpu_wide();
     plan->fields = desc->field_count;
-    plan->steps = size->steps;
+    plan->x.steps = size->steps;
     plan->items = size->items;
     for (i = 0; i < plan->fields; i++) {
         plan->field[i] = desc->field[i];
         plan->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
-    for (i = 0; i < plan->steps; i++) {
+    for (i = 0; i < plan->x.steps; i++) {
         plan->step[i] = dpari_hx_step_of(size, i);
+        plan->x.step[i].modes = plan->step[i].modes;
+        plan->x.step[i].line = size->cut < 0 ? i : 0; /* ranks meet in only one step of each mode */
     }
     plan->forward = size->forward;
-    plan->early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
+    plan->x.early = size->cut < 0 ? 0 : size->steps - size->forward - 1;
     return plan;
 }
 
@@ -1609,6 +1588,16 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
     return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
+DPARI_INTERNAL void *dpari_hx_bound(const dpar_halo_plan *plan, int32_t field)
+{
+    return plan->field[field].data;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_hx_release(dpar_halo_plan *plan)
+{
+    dpari_object_release(plan->owned);
+}
+
 /* Returns words for a message that name the arrays that are not NULL. */
 static DPARI_COLD const char *dpari_hx_given(const void *data, const void *halos)
 {
@@ -1634,11 +1623,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
             plan->comm, "dpar_halo_plan_bind: field %d does not exist (the plan has 0 to %d)",
             field, plan->fields - 1);
     }
-    if (plan->active) {
-        return dpari_comm_wrong(
-            plan->comm,
-            "dpar_halo_plan_bind: halo exchange %ld has not ended; call dpar_halo_plan_end first",
-            plan->count);
+    if (dpari_exchange_is_over(&plan->x, "dpar_halo_plan_bind: ") != DPAR_OK) {
+        return DPAR_E_ARG;
     }
     if ((data != NULL) != (plan->part[2 * field] != NULL) ||
         (halos != NULL) != (plan->part[2 * field + 1] != NULL)) {
@@ -1650,8 +1636,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
                                 dpari_hx_given(data, halos));
     }
     array = &plan->array[field];
-    if ((array->reach[0] && dpari_ref(plan->world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(plan->world, halos, 1) == 0)) {
+    if ((array->reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
+        (array->reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
@@ -1666,8 +1652,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
         dpari_hx_gather_all(plan);
     }
     plan->version++;
-    for (s = 0; s < plan->steps && plan->world; s++) {
-        plan->line[s].version = plan->version;
+    for (s = 0; s < plan->x.steps && plan->x.world; s++) {
+        plan->x.line[s].place[DPARI_HX_VERSION] = plan->version;
     }
     return DPAR_OK;
 }

@@ -85,9 +85,9 @@
 #ifndef DPARI_HALO_HALO_EXCHANGE_H
 #define DPARI_HALO_HALO_EXCHANGE_H
 
-#include "../index/halo.h"
 #include "../comm/comm.h"
-#include "../comm/mem.h"
+#include "../host/mem.h"
+#include "../index/halo.h"
 
 /* A field of a plan: an array with its halo. Zero it, then set the fields that you need: halo, type
  * and data are enough for a dense array in C order of dpar_halo_box. */

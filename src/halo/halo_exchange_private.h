@@ -17,4 +17,11 @@ DPARI_API dpar_status dpari_hx_open(dpar_comm *comm, const dpar_halo_plan_desc *
 DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                      int64_t *bytes, dpar_why *why);
 
+/* ---- of this header's own modules ---- */
+
+/* Returns the array that a field of a plan is bound to. */
+DPARI_INTERNAL void *dpari_hx_bound(const dpar_halo_plan *plan, int32_t field);
+/* Releases the memory of a plan whose world was closed. */
+DPARI_INTERNAL void dpari_hx_release(dpar_halo_plan *plan);
+
 #endif

@@ -8,8 +8,8 @@
 
 #include "../base/arith.h"
 #include "../comm/comm.h"
-#include "../comm/mem.h"
-#include "../comm/mem_private.h"
+#include "../host/mem.h"
+#include "../host/mem_private.h"
 #include "halo_plan.h"
 
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
@@ -49,10 +49,10 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
                             dpar_mem_box *box)
 {
     const dpar_halo_field *field = &plan->field[item->field];
-    const int adjoint = plan->mode == DPAR_HALO_ADJOINT;
+    const int adjoint = plan->x.mode == DPAR_HALO_ADJOINT;
     /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
-    unsigned char *staging = plan->staging + dpari_hx_parity(plan) * plan->turn;
+    unsigned char *staging = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
     int32_t d;
     dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
                     box);
@@ -63,7 +63,7 @@ static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int
         return;
     }
     box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? plan->op : DPAR_COPY;
+    box->op = adjoint ? plan->x.op : DPAR_COPY;
     box->negate = item->negate;
     box->clear = adjoint && item->peer < 0;
     for (d = 0; d < item->dims && item->direct; d++) {
@@ -135,10 +135,10 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan)
         (void)dpari_say(
             status, &why,
             "halo exchange %ld: rank %d could not move the boxes in its fields' memory: %s",
-            plan->count, plan->rank, dpar_status_text(status));
+            plan->x.count, plan->comm->rank, dpar_status_text(status));
         dpar_comm_abort(plan->comm, status, why.text);
-        if (plan->node != plan->comm) {
-            dpar_comm_abort(plan->node, status, why.text);
+        if (plan->x.node != plan->comm) {
+            dpar_comm_abort(plan->x.node, status, why.text);
         }
     }
     return status;
@@ -177,11 +177,11 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *
 /* Pins the plan's own memory and the staging memory of peers. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 {
-    dpar_status status = dpari_hx_pin(plan, plan->memory, plan->memory_bytes, on);
+    dpar_status status = dpari_hx_pin(plan, plan->x.memory, plan->memory_bytes, on);
     int32_t i;
-    for (i = 0; i < plan->peers && status == DPAR_OK; i++) {
+    for (i = 0; i < plan->x.peers && status == DPAR_OK; i++) {
         const dpari_hx_peer *peer = &plan->peer[i];
-        if (peer->world >= 0 && peer->staging) {
+        if (plan->x.peer[i].world >= 0 && peer->staging) {
             status = dpari_hx_pin(plan, peer->staging, 2 * peer->turn, on);
         }
     }

@@ -3,7 +3,7 @@
 #ifndef DPARI_HALO_HALO_MEM_H
 #define DPARI_HALO_HALO_MEM_H
 
-#include "../comm/mem.h"
+#include "../host/mem.h"
 #include "halo_plan.h"
 
 /* Moves one box in a field's memory, which is the host's or another, and waits until the move is

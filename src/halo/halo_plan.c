@@ -8,7 +8,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
-#include "../comm/mem.h"
+#include "../host/mem.h"
 #include "../index/halo.h"
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -234,11 +234,6 @@ DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *s
     return run * dpar_type_bytes(type);
 }
 
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan)
-{
-    return plan->reached > 0 ? plan->part_now : plan->count & 1;
-}
-
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *item)
 {
     return plan->part[item->mine] + item->mine_at;
@@ -248,17 +243,17 @@ DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dp
 DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    const dpari_hx_peer *peer = &plan->peer[item->peer < 0 ? 0 : item->peer];
     if (item->peer < 0) {
         return plan->part[item->theirs];
     }
     if (item->direct) {
-        return peer->at[item->theirs];
+        return plan->peer[item->peer].at[item->theirs];
     }
-    if (peer->world >= 0 || peer->reached) {
-        return peer->staging + dpari_hx_parity(plan) * peer->turn;
+    if (dpari_exchange_sends(&plan->x, item->peer)) {
+        return plan->arrivals;
     }
-    return plan->arrivals;
+    return plan->peer[item->peer].staging +
+           dpari_exchange_turn(&plan->x) * plan->peer[item->peer].turn;
 }
 
 DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,

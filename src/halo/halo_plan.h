@@ -6,37 +6,32 @@
  *     halo_walk        lists the boxes of a step
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
- *     halo_run         runs exchanges: begin, test, end
+ *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
  *     halo_traffic     lists the peers, the bytes and the method
  *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune        chooses a method by measuring
  *     grid             grids and their arrays, on top of all of these
  *
- * How an exchange runs. A box that is sent from one rank to another is an item on both ranks. The
- * owner of the points keeps its items in list S, in the order of the walk. The holder of the halo
- * keeps its items in list R, by peer. In a forward exchange the owner packs and the holder takes.
- * In the adjoint the holder packs and the owner takes, in the order of S, so that the sums of a
- * point are made in the order of the walk. Boxes that a rank sends to itself are taken first if no
- * peer's box precedes them, because they need not wait.
- *
- * A rank packs boxes for other ranks into its staging memory, which has two halves that exchanges
- * use in turn. Ranks that share memory publish their progress in two words:
- *
- *     ready = exchange << 8 | kind    my boxes are packed, and my arrays may be read
- *     done  = exchange                I have taken all boxes that are for me
- *
- * A half of the staging memory is written again once its readers are done with the exchange before
- * the last. Ranks that do not share memory send each other one message in each direction, unless
- * their devices reach each other's memory (`reached`, see dpar_engine.alloc_shared). Such ranks
- * synchronize their streams instead and read what the other rank has packed. */
+ * A plan lists boxes. ../exchange runs the exchanges: it waits for peers, publishes progress, posts
+ * messages and calls back when a step is to be packed or has arrived. A box that is sent from one
+ * rank to another is an item on both ranks. The owner of the points keeps its items in list S, in
+ * the order of the walk. The holder of the halo keeps its items in list R, by peer. In a forward
+ * exchange the owner packs and the holder takes. In the adjoint the holder packs and the owner
+ * takes, in the order of S, so that the sums of a point are made in the order of the walk. Boxes
+ * that a rank sends to itself are taken first if no peer's box precedes them, because they need not
+ * wait.
+ */
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 
+#include "../comm/world.h"
+#include "../host/mem.h"
+#include "../host/strided.h"
 #include "halo_box_groups.h"
 #include "halo_exchange.h"
-#include "../comm/mem.h"
-#include "../comm/strided.h"
-#include "../comm/world.h"
+#include "../host/mem.h"
+#include "../host/strided.h"
+#include "../exchange/exchange.h"
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
@@ -57,20 +52,9 @@ enum {
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
     DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
-    DPARI_HX_PACKING = 0, /* phases that are timed: indices of dpar_halo_plan.seconds */
-    DPARI_HX_COPYING,
-    DPARI_HX_WAITING
+    DPARI_HX_VERSION = 0 /* index of dpari_exchange_line.place: how often the addresses of this
+                            rank's arrays have changed */
 };
-
-/* The words that a rank publishes to its peers, one struct for each step that may be in progress.
- */
-typedef struct dpari_hx_line {
-    uint64_t ready;
-    uint64_t version; /* number of times that the addresses of its arrays have changed */
-    char room_0[DPARI_LINE - 16];
-    uint64_t done;
-    char room_1[DPARI_LINE - 8];
-} dpari_hx_line;
 
 /* A field as one rank holds it. Strides are in elements. */
 typedef struct dpari_hx_array {
@@ -131,26 +115,19 @@ typedef struct dpari_hx_item {
     int64_t dense[DPARI_HX_DIMS];
 } dpari_hx_item;
 
-/* The data between this rank and a peer in one step. Arrays of two are indexed by mode (forward,
- * adjoint), unless their comment says otherwise. */
+/* The boxes between this rank and a peer in one step. */
 typedef struct dpari_hx_flow {
-    /* the offset in staging memory, the bytes packed, and the number of items read in place */
-    int64_t out_at[2], out_bytes[2], out_direct[2];
-    int64_t in_at[2], in_bytes[2], in_direct[2];
-    int64_t first, boxes; /* its items of R */
-    int64_t sends;        /* number of its items of S */
-    uint64_t hash[2];     /* of its items of R and of S; R here must equal S on the peer */
-    int32_t packed;       /* 1 if the peer reads packed boxes of this rank in either mode */
-    int32_t taken;        /* 1 if all of it has been taken in the exchange in progress */
+    int64_t out_at, in_at; /* offsets of packed boxes in the staging memory, in both modes */
+    int32_t reads[2];      /* by mode: 1 if this rank reads boxes in place in the peer's arrays */
+    int64_t first, boxes;  /* its items of R */
+    int64_t sends;         /* number of its items of S */
+    uint64_t hash[2];      /* of its items of R and of S; R here must equal S on the peer */
 } dpari_hx_flow;
 
+/* A peer, besides what ../exchange keeps of it. */
 typedef struct dpari_hx_peer {
-    int32_t rank;
-    int32_t world;   /* its rank in the world; -1 if it is reached by messages */
-    int32_t reached; /* 1 if this rank's device reads its packed boxes, so that it sends none */
-    uint64_t version;
-    dpari_hx_line *line;
-    const uint64_t *refs;
+    uint64_t version;         /* that of its arrays when their addresses were read last */
+    const uint64_t *refs;     /* references to its arrays */
     const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
     int64_t turn;          /* bytes from one half of the staging memory to the other */
@@ -167,9 +144,6 @@ typedef struct dpari_hx_step {
     int32_t along;     /* DPARI_HX_WIDE, ... */
     int32_t cut;       /* the cut dim, counted from the last one, unless `along` is DPARI_HX_WIDE */
     int32_t modes;     /* bits of the modes that have this step: DPAR_HALO_FORWARD, _ADJOINT */
-    int32_t line;      /* number of the dpari_hx_line in which ranks publish its progress */
-    int32_t meets;     /* 1 if boxes are exchanged with a rank that shares memory */
-    int32_t alone;     /* 1 if no other rank takes part and all arrays are in the CPU's memory */
 } dpari_hx_step;
 
 /* The halo cells that a step includes besides those of its own dim, because earlier steps have
@@ -191,50 +165,38 @@ enum {
 };
 
 struct dpar_halo_plan {
-    dpar_comm *comm;    /* the communicator passed to dpar_halo_plan_make */
-    dpar_comm *node;    /* comm->node, or comm if that is NULL */
-    dpari_world *world; /* shared memory; NULL if only messages are used */
+    dpari_exchange x;
+    dpar_comm *comm; /* the communicator passed to dpar_halo_plan_make */
     dpar_halo_plan_desc options;
-    int32_t fields, peers, steps, rank;
+    int32_t fields;
     dpar_halo_field *field;
     dpari_hx_array *array;
     unsigned char **part; /* addresses of two parts per field: own points, compact halo */
     dpari_hx_peer *peer;
-    /* for each rank of comm, 1 + its number among the peers, or 0; then, for each rank of the node
-     * or each rank that is reached, its rank in comm */
-    int32_t *peer_of;
+    int32_t *peer_of; /* for each rank of comm, 1 + its number among the peers, or 0 */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* entries of lists: DPARI_STRIDE_FEW per item for giving, then for
                                 taking */
     int32_t bound;           /* 1 after a bind: a list then has runs of one array only */
     dpari_hx_step step[DPARI_HX_STEPS];
-    dpar_call *call;
-    dpar_work *work; /* of the receives, then of the sends; two per peer */
     int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
-    unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
-    dpari_hx_line *line;
+    /* The plan's registered memory, x.memory, from dpar_comm_alloc, holds lines, refs, two halves
+     * of staging memory, and arrivals. */
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
-    int32_t reached;  /* number of peers whose memory this rank's device reads */
-    int32_t part_now; /* with such peers: which of three parts the exchange in progress uses */
-    int64_t count;    /* number of exchanges begun */
-    int32_t active, mode, op, prepared; /* prepared: the op for which the items are prepared */
-    int32_t now, next, stage, messages; /* now: the step in progress; next: the step after it */
+    int32_t prepared; /* the op for which the items are prepared */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or
      * only the others. */
     int32_t forward;
-    int32_t early; /* the step that is offered before the first one; 0 if there is none */
     uint64_t version;
-    double looked;     /* time of the last check that peers are alive, in seconds */
-    double seconds[3]; /* DPARI_HX_PACKING, ... */
-    int32_t lends[2];  /* by mode: 1 if some peer reads this rank's arrays directly */
-    int32_t asks;      /* 1 if rows are prefetched, see dpari_hx_ask */
-    int32_t wide;      /* dpari_os_wide */
+    int32_t lends[2]; /* by mode: 1 if some peer reads this rank's arrays directly */
+    int32_t asks;     /* 1 if rows are prefetched, see dpari_hx_ask */
+    int32_t wide;     /* dpari_cpu_wide */
     /* 1 if all fields and the plan's memory are in the communicator's own memory, in which moves
      * and messages are done in order, so that the host waits for nothing */
     int32_t in_order;
@@ -289,8 +251,6 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
 
-/* Returns the half of the staging memory that the exchange in progress uses, 0 or 1. */
-DPARI_INTERNAL int64_t dpari_hx_parity(const dpar_halo_plan *plan);
 /* The next three functions return the address of an item in this rank's array, the address from
  * which it is taken, and the beginning of the memory from which it is taken. */
 DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dpari_hx_item *it);

@@ -10,7 +10,7 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
-#include "../comm/strided.h"
+#include "../host/strided.h"
 #include "halo_box_groups.h"
 #include "halo_plan.h"
 
@@ -22,7 +22,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
 {
     const dpar_halo_field *field = &plan->field[item->field];
     const int32_t wire = dpari_hx_wire(field);
-    const int shares = item->peer >= 0 && plan->peer[item->peer].world >= 0;
+    const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     int32_t d;
     dpari_zero(&piece, sizeof piece);
@@ -193,7 +193,7 @@ DPARI_INTERNAL void dpari_hx_gather_sends(const dpar_halo_plan *plan, const dpar
 DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan)
 {
     int32_t s, takes;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         const dpari_hx_step *step = &plan->step[s];
         for (takes = 0; takes < 2; takes++) {
             dpari_hx_gather(plan, plan->item + step->r, step->r_items, takes);
@@ -361,16 +361,15 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; s < plan->steps; s++) {
+    for (s = 0; s < plan->x.steps; s++) {
         dpari_hx_step *step = &plan->step[s];
         for (k = step->r; k < step->s + step->s_items; k++) {
             dpari_hx_item *item = &plan->item[k];
             const int sends = k >= step->s;
-            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
             if (item->peer >= 0) {
                 const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
-                item->pack_at += flow->out_at[give];
-                item->take_at += flow->in_at[!give];
+                item->pack_at += flow->out_at;
+                item->take_at += flow->in_at;
             }
             dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }

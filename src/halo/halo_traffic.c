@@ -46,16 +46,15 @@ DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t
 {
     int32_t peer = k, s;
     int64_t i;
-    if (!plan || !traffic || k < 0 || k > plan->peers) {
+    if (!plan || !traffic || k < 0 || k > plan->x.peers) {
         return 0;
     }
     dpari_zero(traffic, sizeof *traffic);
-    peer = k == plan->peers ? -1 : k;
-    traffic->peer = peer < 0 ? plan->rank : plan->peer[peer].rank;
-    traffic->hops = dpari_hx_hops(plan, plan->rank, traffic->peer);
-    traffic->way = peer >= 0 && plan->peer[peer].world < 0 && !plan->peer[peer].reached
-                       ? DPAR_HALO_MESSAGES
-                       : DPAR_HALO_PACKED;
+    peer = k == plan->x.peers ? -1 : k;
+    traffic->peer = peer < 0 ? plan->comm->rank : plan->x.peer[peer].rank;
+    traffic->hops = dpari_hx_hops(plan, plan->comm->rank, traffic->peer);
+    traffic->way =
+        peer >= 0 && dpari_exchange_sends(&plan->x, peer) ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
     for (s = 0; s < plan->forward; s++) {
         const dpari_hx_step *step = &plan->step[s];
         const int64_t first = peer < 0 ? step->r : step->s;

@@ -5,7 +5,7 @@
 #include "../base/type.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
-#include "../comm/kernel.h"
+#include "../host/kernel.h"
 #include "collective.h"
 #include "operation.h"
 #include "run.h"

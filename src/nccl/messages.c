@@ -5,7 +5,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../comm/comm.h"
-#include "../comm/elements.h"
+#include "../host/elements.h"
 #include "../comm/engine.h"
 #include "failure.h"
 #include "host_memory.h"

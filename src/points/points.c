@@ -17,7 +17,7 @@
 #include "points_order.h"
 #include "points_owner.h"
 #include "points_plan.h"
-#include "points_wait.h"
+#include "points_run.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -285,7 +285,7 @@ static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_bot
  */
 static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t numbers, dpar_why *why)
 {
-    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
     dpari_room room;
     dpar_status status;
@@ -293,10 +293,9 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
     room.at = NULL;
     for (pass = 0; pass < 2; pass++) {
         room.used = 0;
-        plan->line = (dpari_pt_line *)dpari_room_take(&room, 2, sizeof *plan->line);
+        plan->x.line = (dpari_exchange_line *)dpari_room_take(&room, 1, sizeof *plan->x.line);
+        dpari_exchange_room(&plan->x, &room, peers, 1, plan->x.world ? plan->x.node->size : 0);
         plan->peer = (dpari_pt_peer *)dpari_room_take(&room, peers, sizeof *plan->peer);
-        plan->call = (dpar_call *)dpari_room_take(&room, 2 * peers, sizeof *plan->call);
-        plan->work = (dpar_work *)dpari_room_take(&room, 2 * peers, sizeof *plan->work);
         plan->record = (dpari_pt_record *)dpari_room_take(&room, 2 * peers, sizeof *plan->record);
         plan->numbers = (int32_t *)dpari_room_take(&room, numbers, sizeof *plan->numbers);
         if (pass == 0) {
@@ -308,6 +307,9 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
         }
     }
     plan->head.peer_count = peers;
+    plan->x.peers = peers;
+    plan->x.steps = 1;
+    plan->x.step[0].modes = 1 << DPARI_EXCHANGE_FORWARD | 1 << DPARI_EXCHANGE_ADJOINT;
     return DPAR_OK;
 }
 
@@ -325,18 +327,22 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
     int32_t i, n = 0, *at = plan->numbers;
     for (i = 0; i < plan->head.comm->size; i++) {
         dpari_pt_peer *peer = &plan->peer[n];
+        dpari_exchange_flow *flow = &plan->x.flow[n];
+        const int self = i == plan->head.comm->rank;
         if (both->sends[i] + both->receives[i] == 0) {
             continue;
         }
-        peer->rank = i;
-        peer->world = i == plan->head.comm->rank ? 0 : -1;
+        plan->x.peer[n].rank = i;
+        plan->x.peer[n].world = self ? 0 : -1;
+        flow->takes[DPARI_EXCHANGE_FORWARD] = both->receives[i] > 0 && !self;
+        flow->takes[DPARI_EXCHANGE_ADJOINT] = both->sends[i] > 0;
         peer->sends_before = plan->sends;
         peer->receives_before = plan->receives;
         dpari_pt_set_list(&peer->send, both->send_at + plan->sends, both->sends[i], &at);
         dpari_pt_set_list(&peer->receive, both->receive_at + plan->receives, both->receives[i],
                           &at);
-        if (i == plan->head.comm->rank) {
-            plan->self = n;
+        if (self) {
+            plan->x.self = n;
         }
         plan->sends += both->sends[i];
         plan->receives += both->receives[i];
@@ -344,46 +350,13 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
     }
 }
 
-/* Finds the peers that share memory with this rank, from the ranks of the node. Collective over the
- * node. */
-static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
-{
-    const dpari_group *group = dpari_group_of(plan->node);
-    void *memory = NULL;
-    int32_t *ranks, i, k;
-    dpar_status status;
-    if (!plan->world) {
-        return DPAR_OK;
-    }
-    status = dpar_comm_alloc(plan->node, (int64_t)sizeof(int32_t) * plan->node->size, &memory);
-    status = dpari_agree_on(plan->node, status, "points", NULL, NULL, NULL);
-    ranks = (int32_t *)memory;
-    if (status == DPAR_OK) {
-        status = dpar_all_gather(plan->node, &plan->head.comm->rank, ranks, 1, DPAR_I32, NULL);
-    }
-    for (i = 0; i < plan->node->size && status == DPAR_OK; i++) {
-        for (k = 0; k < plan->head.peer_count; k++) {
-            if (plan->peer[k].rank == ranks[i]) {
-                plan->peer[k].world = group->world_rank[i];
-            }
-        }
-    }
-    dpar_comm_release(plan->node, memory);
-    if (status == DPAR_OK) {
-        return DPAR_OK;
-    }
-    if (plan->node != plan->head.comm) { /* otherwise the other nodes would wait for this one */
-        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
-    }
-    return dpari_repeat(status, why, plan->node->why.text);
-}
-
 /* Describes this rank's memory and list to peer i. */
 static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
-    record->line =
-        peer->world >= 0 && plan->world ? (int64_t)dpari_ref(plan->world, plan->line, 1) : 0;
+    record->line = plan->x.peer[i].world >= 0 && plan->x.world
+                       ? (int64_t)dpari_ref(plan->x.world, plan->x.line, 1)
+                       : 0;
     record->number = i;
     record->sends = peer->send.count;
     record->receives = peer->receive.count;
@@ -393,7 +366,7 @@ static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_
     record->kind = peer->send.kind;
     record->first = peer->send.first;
     record->at =
-        record->line && peer->send.at ? (int64_t)dpari_ref(plan->world, peer->send.at, 1) : 0;
+        record->line && peer->send.at ? (int64_t)dpari_ref(plan->x.world, peer->send.at, 1) : 0;
 }
 
 /* Reads peer i's description of its memory, and counts the peers that are reached by messages and
@@ -401,18 +374,20 @@ static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_
 static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
+    dpari_exchange_peer *run = &plan->x.peer[i];
     const dpari_pt_record *record = &peer->theirs;
     if (record->line == 0 ||
-        peer->world < 0) { /* one of the two does not reach the other's memory */
-        peer->world = -1;
+        run->world < 0) { /* one of the two does not reach the other's memory */
+        run->world = -1;
         plan->messages_to++;
         return DPAR_OK;
     }
-    plan->shared++;
-    plan->oneway |= peer->send.count == 0 || peer->receive.count == 0;
-    peer->line = (dpari_pt_line *)dpari_at(plan->world, (uint64_t)record->line);
-    if (peer->line == NULL) {
-        return dpari_pt_unreachable(plan, (uint64_t)record->line);
+    plan->x.shared++;
+    plan->x.oneway |= peer->send.count == 0 || peer->receive.count == 0;
+    plan->x.flow[i].packed = 1;
+    run->line = (dpari_exchange_line *)dpari_at(plan->x.world, (uint64_t)record->line);
+    if (run->line == NULL) {
+        return dpari_exchange_unmapped(&plan->x, (uint64_t)record->line);
     }
     peer->source.count = record->sends;
     peer->source.runs = record->runs;
@@ -421,9 +396,9 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
     peer->source.step = 0;
     peer->source.at = NULL;
     if (record->at) {
-        peer->source.at = (const int32_t *)dpari_at(plan->world, (uint64_t)record->at);
+        peer->source.at = (const int32_t *)dpari_at(plan->x.world, (uint64_t)record->at);
         if (peer->source.at == NULL) {
-            return dpari_pt_unreachable(plan, (uint64_t)record->at);
+            return dpari_exchange_unmapped(&plan->x, (uint64_t)record->at);
         }
     }
     return DPAR_OK;
@@ -432,39 +407,21 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 /* Exchanges records with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
 {
-    dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->head.peer_count;
-    int32_t i, pass, n = 0;
-    dpar_status status = DPAR_OK;
-    for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < plan->head.peer_count; i++) {
-            dpar_call *call = &plan->call[n];
-            if (i == plan->self) {
-                continue;
-            }
-            dpari_zero(call, sizeof *call);
-            call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-            call->type = DPAR_I64;
-            call->root = plan->peer[i].rank;
-            call->tag = plan->tag;
-            call->count = DPARI_PT_WORDS;
-            call->in = pass ? &mine[i] : NULL;
-            call->out = pass ? NULL : &theirs[i];
-            dpari_pt_write_record(plan, i, &mine[i]);
-            n++;
-        }
+    dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->x.peers;
+    dpar_status status;
+    int32_t i;
+    for (i = 0; i < plan->x.peers; i++) {
+        dpari_pt_write_record(plan, i, &mine[i]);
     }
-    if (n > 0) {
-        status = dpar_batch(plan->head.comm, plan->call, n, plan->work);
-        if (status == DPAR_OK) {
-            status = dpar_wait_all(plan->work, n);
-        }
-    }
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
-        if (i != plan->self) {
+    status = dpari_exchange_records(&plan->x, (const int64_t *)(const void *)mine,
+                                    (int64_t *)(void *)theirs, DPARI_PT_WORDS);
+    for (i = 0; i < plan->x.peers && status == DPAR_OK; i++) {
+        if (i != plan->x.self) {
             plan->peer[i].theirs = theirs[i];
             status = dpari_pt_read_record(plan, i);
         }
     }
+    plan->x.step[0].meets = plan->x.shared > 0;
     return dpari_pt_explain(plan->head.comm, status, why);
 }
 
@@ -483,14 +440,14 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
         dpari_pt_set_peers(plan, both);
-        status = dpari_pt_find_node(plan, why);
+        status = dpari_pt_explain(plan->head.comm, dpari_exchange_find_node(&plan->x), why);
         if (status == DPAR_OK) {
             status = dpari_pt_swap(plan, why);
         }
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     }
     if (status != DPAR_OK && plan->lists) {
-        dpar_comm_release(plan->world ? plan->node : plan->head.comm, plan->lists);
+        dpar_comm_release(plan->x.world ? plan->x.node : plan->head.comm, plan->lists);
     }
     return status;
 }
@@ -503,16 +460,21 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     plan->head.own_count = desc->own_count;
     plan->head.ghost_count = desc->ghost_count;
     plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
-    plan->node = comm->node ? comm->node : comm;
-    plan->world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->node);
+    plan->x.comm = comm;
+    plan->x.name = "points";
+    plan->x.end = "dpar_points_end";
+    plan->x.item = "vector";
+    plan->x.node = comm->node ? comm->node : comm;
+    plan->x.world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->x.node);
     plan->method = desc->method;
-    plan->tag = desc->tag;
-    plan->timers = desc->timers;
+    plan->x.tag = desc->tag;
+    plan->x.timers = desc->timers;
     plan->listed = desc->lists != NULL;
     plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
     plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
     plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
-    plan->self = -1;
+    plan->x.self = -1;
+    dpari_pt_set_functions(plan);
     if (desc->layout) {
         plan->layout = *desc->layout;
         plan->has_layout = 1;
@@ -682,8 +644,8 @@ DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_
     if (!points || !traffic || k < 0 || k >= points->peer_count) {
         return 0;
     }
-    traffic->rank = plan->peer[k].rank;
-    traffic->method = plan->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    traffic->rank = plan->x.peer[k].rank;
+    traffic->method = plan->x.peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
     traffic->send_count = plan->peer[k].send.count;
     traffic->receive_count = plan->peer[k].receive.count;
     traffic->send_runs = plan->peer[k].send.runs;
@@ -700,19 +662,18 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
         return;
     }
     dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n",
-                     points->comm->rank, points->own_count, points->ghost_count, plan->count);
+                     points->comm->rank, points->own_count, points->ghost_count, plan->x.count);
     dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
         const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
         dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
-                         k == plan->self ? "itself" : method, traffic.send_count, traffic.send_runs,
-                         traffic.receive_count, traffic.receive_runs);
+                         k == plan->x.self ? "itself" : method, traffic.send_count,
+                         traffic.send_runs, traffic.receive_count, traffic.receive_runs);
     }
-    if (plan->timers && plan->count > 0) {
-        dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
-                         plan->seconds[DPARI_PT_PACKING] * 1e6 / (double)plan->count,
-                         plan->seconds[DPARI_PT_COPYING] * 1e6 / (double)plan->count,
-                         plan->seconds[DPARI_PT_WAITING] * 1e6 / (double)plan->count);
+    if (plan->x.timers && plan->x.count > 0) {
+        dpar_text_put(out, "each exchange: ");
+        dpari_exchange_put_times(&plan->x, out);
+        dpar_text_put(out, "\n");
     }
 }
 
@@ -736,7 +697,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar
                               (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < points->peer_count; i++) {
-        row[plan->peer[i].rank] = plan->peer[i].send.count;
+        row[plan->x.peer[i].rank] = plan->peer[i].send.count;
     }
     status = dpar_comm_alloc(comm, (int64_t)sizeof *row * comm->size * comm->size, &memory);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, NULL);

@@ -8,8 +8,8 @@
 #include "points_list.h"
 
 #include "../base/type.h"
-#include "../comm/elements.h"
-#include "../comm/kernel.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
 
 /* ---- lists ---- */
 

@@ -4,26 +4,15 @@
  *
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_owner    finds out which ranks own and read an id
- *     points_wait     waits for peers
- *     points_run      runs exchanges: begin, test, end
+ *     points_run      packs and takes the values of exchanges that ../exchange runs
  *     points          checks descriptions, makes plans, converts ids
  *     points_check    finds ghosts that are poisoned or stale
  *     points_simple   exchanges one vector
  *
  * How an exchange runs. In a forward exchange, each rank sends own values to its peers, which store
  * them in their ghosts. In an adjoint, each rank sends ghosts to their owners, which combine them
- * with own values. Values are packed into staging memory, one peer after the other. The staging
- * memory has two halves, called turns, and exchanges alternate between them. Peers that do not
- * share memory get one message each. Peers that share memory read the packed values in the turn.
- * Each rank publishes two words for them:
- *
- *     ready = exchange << 16 | kind    my values are packed, or my turn says where they are
- *     done  = exchange                 I have taken all values that are for me
- *
- * A rank packs into a turn again when its readers are done with the exchange before the last one.
- * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
- * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
- * only receives, or if vectors were read in place.
+ * with own values. Values are packed into staging memory, one peer after the other. ../exchange
+ * waits for peers, publishes that values are packed, and posts messages.
  *
  * In a forward exchange, vectors in registered memory with long runs are not packed. The sender
  * writes the address of the vector into its turn. The receiver knows the sender's list from
@@ -36,7 +25,7 @@
 #ifndef DPARI_POINTS_POINTS_PLAN_H
 #define DPARI_POINTS_POINTS_PLAN_H
 
-#include "../comm/world.h"
+#include "../exchange/exchange.h"
 #include "points.h"
 #include "points_list.h"
 
@@ -48,27 +37,12 @@ enum {
     DPARI_PT_BITE = 1024,     /* bytes gathered in private memory before they are copied to memory
                                  that ranks share */
     DPARI_PT_MOST = 4096,     /* the most vectors of an exchange */
-    DPARI_PT_PACKING = 0,     /* phases that are timed: indices of dpari_points.seconds */
-    DPARI_PT_COPYING,
-    DPARI_PT_WAITING
+    /* Indices of dpari_exchange_line.place: the reference to the memory of both turns, which
+     * changes only while no peer reads it, and the bytes of one turn. A turn holds the places of
+     * the vectors, then the packed values. */
+    DPARI_PT_TURNS = 0,
+    DPARI_PT_TURN_BYTES = 1
 };
-
-/* The words that a rank publishes to its peers, in registered memory. `done` is in a cache line of
- * its own, because it is written at other times than `ready`. */
-typedef struct dpari_pt_line {
-    uint64_t ready;
-    uint64_t turns;     /* reference to the memory of both turns; changes only while no peer reads
-                           it. A turn holds the places of the vectors, then the packed values */
-    int64_t turn_bytes; /* of one turn */
-    char padding_0[DPARI_LINE - 24];
-    uint64_t done;
-    char padding_1[DPARI_LINE - 8];
-} dpari_pt_line;
-
-/* The kind of an exchange in the word `ready`. The bits of DPARI_PT_OP are the operation (forward,
- * sum, max or min). The other bits of DPARI_PT_KIND are a hash of the types and components of the
- * vectors. DPARI_PT_LENT is set if some vector is not packed, so that its place is in the turn. */
-enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
 
 /* A vector in the current exchange. Each point has one piece if its components are adjacent,
  * otherwise one piece for each component. */
@@ -98,20 +72,14 @@ typedef struct dpari_pt_record {
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
+/* A peer, besides what ../exchange keeps of it. */
 typedef struct dpari_pt_peer {
-    int32_t rank;
-    int32_t world;                         /* its rank in the world; -1 if it gets messages */
     dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
     int64_t sends_before, receives_before; /* number of values to and from the peers before it */
-    dpari_pt_line *line;
     dpari_pt_record theirs;
     dpari_pt_list source;   /* the peer's own list of what it sends, to read its vectors in place */
-    int64_t seen;           /* number of the last exchange for which it was ready */
     uint64_t turns;         /* the reference to its turns when they were mapped last */
     unsigned char *mapped;  /* the address of these turns in this process */
-    int32_t taken;          /* 1 if its values of the current exchange were taken */
-    int32_t lends;          /* 1 if its turn has places of vectors to read in place */
-    int32_t reads;          /* 1 if it reads vectors of this rank in place */
     unsigned char *arrives; /* address where its message is received */
     int32_t in_place;       /* 1 if that address is in the ghosts, so that nothing is unpacked */
 } dpari_pt_peer;
@@ -131,29 +99,21 @@ typedef struct dpari_pt_table {
 
 typedef struct dpari_points {
     dpar_points head; /* the public struct; it must be first */
-    dpar_comm *node;
-    void *owned;        /* memory of this struct if make has allocated it; NULL if the caller has */
-    dpari_world *world; /* memory shared in the node; NULL if only messages are used */
-    int32_t method, tag, timers;
+    dpari_exchange x;
+    void *owned; /* memory of this struct if make has allocated it; NULL if the caller has */
+    int32_t method;
     int32_t listed;      /* 1 if the plan was made from lists, so that there are no ids */
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
-    int32_t self;        /* index of this rank among its peers; -1 if it is not one of them */
-    int32_t shared;      /* number of other peers that share memory with this rank */
-    int32_t oneway;      /* 1 if such a peer only sends to this rank or only receives from it */
-    int32_t lent;        /* 1 if such a peer lends vectors to be read in place in this exchange */
     int32_t messages_to; /* number of peers that do not share memory */
     int64_t run_bytes;
     dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
     int32_t has_layout;
     dpari_pt_table table;
     dpari_pt_peer *peer;
-    dpar_call *call;
-    dpar_work *work;         /* of the receives, then of the sends */
-    unsigned char *lists;    /* registered memory of line, peer, call, work, record and numbers */
+    unsigned char *lists;    /* registered memory of the line, the peers, records and numbers */
     dpari_pt_record *record; /* [2 * peers]: records to send, then records received */
     int32_t *numbers;        /* the pairs and indices of the lists of all peers */
-    dpari_pt_line *line;
     int64_t sends, receives; /* number of values that this rank sends and receives in an exchange */
     unsigned char *staging;  /* registered memory of vector, turns, aside and arrivals */
     int64_t staging_vectors; /* number of vectors for which it is large enough */
@@ -164,19 +124,18 @@ typedef struct dpari_points {
     int32_t vectors;              /* number of vectors in the current exchange */
     dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
     int64_t point;                /* bytes per point of all vectors together */
-    int64_t count;                /* number of exchanges begun */
-    uint64_t kind;                /* of the current exchange */
-    int32_t active, adjoint, op, stage;
-    int32_t receives_posted, sends_posted;
-    int32_t again;     /* 1 if the calls can be posted again with other addresses */
-    double looked;     /* time of the last check for failed peers in dpar_points_test, in seconds */
-    double seconds[3]; /* spent in each phase */
 } dpari_points;
 
 /* Returns the plan of a handle. */
 DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
     return (dpari_points *)(uintptr_t)points;
+}
+
+/* True if the exchange in progress is an adjoint. */
+DPARI_FN int dpari_pt_is_adjoint(const dpari_points *plan)
+{
+    return plan->x.mode == DPARI_EXCHANGE_ADJOINT;
 }
 
 /* Returns the number of components of a vector. */
@@ -216,7 +175,7 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
 {
     return ref != 0 && plan->method != DPAR_POINTS_PACKED &&
            values * size >= runs * plan->run_bytes &&
-           (!plan->world->crowded || values * size >= DPARI_PT_CROWDED);
+           (!plan->x.world->crowded || values * size >= DPARI_PT_CROWDED);
 }
 
 #endif

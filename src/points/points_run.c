@@ -1,28 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Runs exchanges of points: begin, test and end, forward and adjoint.
+/* Packs and takes the values of exchanges of points.
  *
- * points_plan.h describes the protocol. Begin posts the receives, packs the values for each peer,
- * publishes them (`ready`) and sends messages. Test and end take the values of the peers. A forward
- * exchange stores them in ghosts as they arrive. An adjoint combines them with own values in the
- * order of ranks, so that sums do not depend on arrival. End then waits until peers have read this
- * rank's vectors and messages have been sent. */
-#include "points.h"
+ * ../exchange runs an exchange and calls the functions of this file: to pack values and to take
+ * those of a peer. A forward exchange stores them in ghosts, an adjoint combines them with own
+ * values. This file also checks the vectors that are exchanged. */
+#include "points_run.h"
 
 #include "../base/base_private.h"
 #include "../comm/agree.h"
-#include "../comm/elements.h"
-#include "../comm/engine.h"
-#include "../comm/group.h"
+#include "../host/elements.h"
 #include "../comm/object_memory.h"
-#include "../comm/os.h"
-#include "../comm/shm.h"
+#include "points.h"
 #include "points_list.h"
 #include "points_plan.h"
-#include "points_wait.h"
-
-/* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
- * need those of this rank. */
-enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
@@ -82,8 +72,8 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
     to->component = together ? bytes : bytes * field->component_stride;
     dpari_pt_place_vector(plan, field, to);
     to->ref = 0;
-    if (plan->shared > 0 && plan->method != DPAR_POINTS_PACKED && field->data) {
-        to->ref = dpari_ref(plan->world, field->data, 1);
+    if (plan->x.shared > 0 && plan->method != DPAR_POINTS_PACKED && field->data) {
+        to->ref = dpari_ref(plan->x.world, field->data, 1);
     }
 }
 
@@ -99,23 +89,8 @@ static int64_t dpari_pt_places_bytes(int64_t n)
  * and adjoint exchanges. */
 static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
-    return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
-                           n) +
+    return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->x.peers, point, n) +
            DPARI_LINE;
-}
-
-/* Waits until the peers that share memory have taken all values of exchange `last`. A peer that was
- * ready for a later exchange has taken them. */
-static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
-{
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK && last > 0; i++) {
-        if (plan->peer[i].world >= 0 && i != plan->self && plan->peer[i].seen <= last) {
-            status = dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)last, 1);
-        }
-    }
-    return status;
 }
 
 /* Allocates larger staging memory for n vectors, which together have `point` bytes per point. A
@@ -125,9 +100,9 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
+    dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
-    dpar_status status = dpari_pt_await_done(plan, plan->count);
+    dpar_status status = dpari_exchange_await_done(&plan->x, plan->x.count);
     if (status != DPAR_OK) {
         return status;
     }
@@ -146,30 +121,22 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     plan->turns = plan->staging + vectors;
     plan->aside = plan->turns + 2 * plan->staging_turn;
     plan->arrivals = plan->aside + packed;
-    if (plan->shared > 0) {
-        plan->line->turns = dpari_ref(plan->world, plan->turns, 1);
-        plan->line->turn_bytes = plan->staging_turn;
+    if (plan->x.shared > 0) {
+        plan->x.line->place[DPARI_PT_TURNS] = dpari_ref(plan->x.world, plan->turns, 1);
+        plan->x.line->place[DPARI_PT_TURN_BYTES] = (uint64_t)plan->staging_turn;
     }
     return DPAR_OK;
 }
 
-/* Returns the kind of an exchange, which peers compare as part of the word `ready`: the operation,
- * and a hash of the number, types and components of the vectors. */
-static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
+/* Returns a hash of the number, types and components of the vectors, which peers compare. */
+static uint64_t dpari_pt_hash_vectors(const dpar_points_field *fields, int32_t n)
 {
-    uint64_t op = 0;
     uint64_t hash = dpari_hash(0, n);
     int32_t i;
     for (i = 0; i < n; i++) {
         hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
     }
-    if (plan->adjoint) {
-        op = 3;
-        if (plan->op != DPAR_MIN) {
-            op = plan->op == DPAR_SUM ? 1 : 2;
-        }
-    }
-    return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
+    return hash;
 }
 
 /* True if there is one vector, with the type, components and strides of the last exchange's vector,
@@ -179,10 +146,38 @@ static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_fie
                                  int32_t n)
 {
     const dpar_points_field *last = &plan->last_field;
-    return n == 1 && last->type != DPAR_TYPE_NONE && plan->shared == 0 && fields && fields->data &&
-           fields->type == last->type && !fields->ghosts == !last->ghosts &&
+    return n == 1 && last->type != DPAR_TYPE_NONE && plan->x.shared == 0 && fields &&
+           fields->data && fields->type == last->type && !fields->ghosts == !last->ghosts &&
            fields->components == last->components && fields->stride == last->stride &&
            fields->component_stride == last->component_stride;
+}
+
+/* Returns the number of packed bytes of `values` values of all vectors. */
+static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
+{
+    int64_t bytes = 0;
+    int32_t i;
+    if (plan->vectors == 1) {
+        return values * plan->point;
+    }
+    for (i = 0; i < plan->vectors && values > 0; i++) {
+        bytes += dpari_pt_block(values, plan->vector[i].point);
+    }
+    return bytes;
+}
+
+/* Sets the bytes of the messages of an exchange of the plan's vectors. */
+static void dpari_pt_set_messages(dpari_points *plan)
+{
+    int32_t i;
+    for (i = 0; i < plan->x.peers && plan->messages_to > 0; i++) {
+        dpari_exchange_flow *flow = &plan->x.flow[i];
+        if (plan->x.peer[i].world < 0) {
+            flow->out_bytes[0] = flow->in_bytes[1] = dpari_pt_bytes(plan, plan->peer[i].send.count);
+            flow->in_bytes[0] = flow->out_bytes[1] =
+                dpari_pt_bytes(plan, plan->peer[i].receive.count);
+        }
+    }
 }
 
 /* Checks and stores the vectors that the caller passes. */
@@ -198,7 +193,6 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
         return DPAR_OK;
     }
     plan->last_field.type = DPAR_TYPE_NONE;
-    plan->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !fields) {
         return dpari_comm_wrong(
             comm, "points exchange of %d vectors (0 if fields is NULL): 1 to %d are allowed",
@@ -223,6 +217,8 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
     }
     plan->vectors = n;
     plan->point = point;
+    plan->x.items = n;
+    dpari_pt_set_messages(plan);
     if (n == 1) {
         plan->last_field = fields[0];
     }
@@ -235,7 +231,7 @@ static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_fi
  * messages have been sent when an exchange ends. */
 static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
-    return plan->turns + (plan->shared > 0 ? plan->count & 1 : 0) * plan->staging_turn;
+    return plan->turns + (plan->x.shared > 0 ? plan->x.count & 1 : 0) * plan->staging_turn;
 }
 
 /* Returns where the packed values begin in this turn. */
@@ -248,15 +244,16 @@ static unsigned char *dpari_pt_packed(const dpari_points *plan)
 static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
-    return dpari_pt_begins(plan->adjoint ? peer->receives_before : peer->sends_before, i,
-                           plan->point, plan->vectors);
+    return dpari_pt_begins(dpari_pt_is_adjoint(plan) ? peer->receives_before : peer->sends_before,
+                           i, plan->point, plan->vectors);
 }
 
 /* Returns the offset of the values that peer i has packed for this rank, in the peer's turn. */
 static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_record *record = &plan->peer[i].theirs;
-    return dpari_pt_begins(plan->adjoint ? record->receives_before : record->sends_before,
+    return dpari_pt_begins(dpari_pt_is_adjoint(plan) ? record->receives_before
+                                                     : record->sends_before,
                            record->number, plan->point, plan->vectors);
 }
 
@@ -264,12 +261,12 @@ static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
  * are received from it. */
 static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return plan->adjoint ? &peer->receive : &peer->send;
+    return dpari_pt_is_adjoint(plan) ? &peer->receive : &peer->send;
 }
 
 static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return plan->adjoint ? &peer->send : &peer->receive;
+    return dpari_pt_is_adjoint(plan) ? &peer->send : &peer->receive;
 }
 
 /* The next two functions describe where one piece of the points of a vector is: in the caller's
@@ -298,26 +295,12 @@ static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list
            plan->vector[0].stride == plan->vector[0].size;
 }
 
-/* Returns the number of packed bytes of `values` values of all vectors. */
-static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
+/* True if peer i reads this vector of this rank in place. */
+static int dpari_pt_lends(const dpari_points *plan, int32_t i, const dpari_pt_vector *vector)
 {
-    int64_t bytes = 0;
-    int32_t i;
-    if (plan->vectors == 1) {
-        return values * plan->point;
-    }
-    for (i = 0; i < plan->vectors && values > 0; i++) {
-        bytes += dpari_pt_block(values, plan->vector[i].point);
-    }
-    return bytes;
-}
-
-/* True if a peer reads this vector of this rank in place. */
-static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
-                          const dpari_pt_vector *vector)
-{
-    return !plan->adjoint && peer->world >= 0 &&
-           dpari_pt_is_direct(plan, vector->ref, vector->size, peer->send.count, peer->send.runs);
+    const dpari_pt_list *list = &plan->peer[i].send;
+    return !dpari_pt_is_adjoint(plan) && plan->x.peer[i].world >= 0 &&
+           dpari_pt_is_direct(plan, vector->ref, vector->size, list->count, list->runs);
 }
 
 /* Prefetches `bytes` bytes for writing, in lines of 64 bytes. Every line is prefetched, because the
@@ -379,14 +362,14 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
     const int aside = shared && !bites;
     int32_t piece;
     for (piece = 0; piece < vector->pieces; piece++) {
-        const dpari_pt_side mine = dpari_pt_side_of(vector, plan->adjoint, piece);
+        const dpari_pt_side mine = dpari_pt_side_of(vector, dpari_pt_is_adjoint(plan), piece);
         if (bites) {
             dpari_pt_pack_shared(plan, vector, list, mine, to);
         } else {
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, aside ? plan->aside : to, piece),
                           list, mine, vector->size);
         }
-        if (plan->adjoint) {
+        if (dpari_pt_is_adjoint(plan)) {
             dpari_pt_clear(list, mine, vector->size);
         }
     }
@@ -397,166 +380,83 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
 
 /* Packs the values of all vectors for peer i, except for vectors that it reads in place. Returns
  * where they begin. */
-static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
+static unsigned char *dpari_pt_pack_peer(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *peer = &plan->peer[i];
-    const dpari_pt_list *list = dpari_pt_gives(plan, peer);
+    const dpari_pt_list *list = dpari_pt_gives(plan, &plan->peer[i]);
+    const int shared = plan->x.peer[i].world >= 0 && i != plan->x.self;
+    dpari_exchange_flow *flow = &plan->x.flow[i];
     unsigned char *const out = dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), *to = out;
     int32_t k;
-    peer->reads = 0;
+    flow->lends[DPARI_EXCHANGE_FORWARD] = 0;
     for (k = 0; k < plan->vectors && list->count > 0; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
-        if (dpari_pt_lends(plan, peer, vector)) {
-            peer->reads = 1;
+        if (dpari_pt_lends(plan, i, vector)) {
+            flow->lends[DPARI_EXCHANGE_FORWARD] = shared;
+            plan->x.lends |= shared;
         } else {
-            dpari_pt_pack_vector(plan, vector, list, to, peer->world >= 0 && i != plan->self);
+            dpari_pt_pack_vector(plan, vector, list, to, shared);
         }
         to += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
     return out;
 }
 
-/* Publishes that all values are packed, and writes the places of vectors if some peer reads them.
+/* Writes the places of the vectors into this turn, where peers that read them in place find them.
  */
-static void dpari_pt_publish(dpari_points *plan)
+static void dpari_pt_write_places(const dpari_points *plan)
 {
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(plan);
-    uint64_t word = (uint64_t)plan->count << 16 | plan->kind;
-    int32_t i, k;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        word |= plan->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
-    }
-    for (k = 0; k < plan->vectors && (word & DPARI_PT_LENT); k++) {
+    int32_t k;
+    for (k = 0; k < plan->vectors; k++) {
         place[k].ref = plan->vector[k].ref;
         place[k].stride = plan->vector[k].stride;
         place[k].component = plan->vector[k].component;
         place[k].size = plan->vector[k].size;
     }
-    dpari_publish(plan->world, &plan->line->ready, word);
 }
 
-/* ---- messages -------------------------------------------------------------------------------- */
-
-/* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
-static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
-                          unsigned char *at, int64_t bytes)
+/* Packs the values for the peers that share memory. In an adjoint, ghosts of this rank's own values
+ * are packed as well, so that they are combined in the order of ranks. */
+static dpar_status dpari_pt_pack(void *of, int32_t s)
 {
-    dpar_call *call = &plan->call[n];
-    call->kind = kind;
-    call->type = DPAR_U8;
-    call->root = peer->rank;
-    call->tag = plan->tag;
-    call->count = bytes;
-    call->in = kind == DPAR_CALL_SEND ? at : NULL;
-    call->out = kind == DPAR_CALL_SEND ? NULL : at;
-}
-
-/* Posts the receives, before anything is sent, so that messages need not be buffered when they
- * arrive. They are received directly in the ghosts if these are adjacent. */
-static dpar_status dpari_pt_receive(dpari_points *plan)
-{
-    int32_t i, n = 0;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        dpari_pt_peer *peer = &plan->peer[i];
-        const dpari_pt_list *list = dpari_pt_takes(plan, peer);
-        if (peer->world >= 0 || list->count == 0) {
-            continue;
-        }
-        peer->in_place = !plan->adjoint && dpari_pt_is_whole(plan, list);
-        if (peer->in_place) {
-            peer->arrives = plan->vector[0].ghosts + list->first * plan->vector[0].stride;
-        } else {
-            const int64_t before = plan->adjoint ? peer->sends_before : peer->receives_before;
-            peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
-        }
-        dpari_pt_call(plan, n++, peer, DPAR_CALL_RECV, peer->arrives,
-                      dpari_pt_bytes(plan, list->count));
-    }
-    plan->receives_posted = n;
-    return n > 0 ? dpari_batch_checked(plan->head.comm, plan->call, n, plan->work) : DPAR_OK;
-}
-
-/* Packs the values for peers that get messages, and posts the sends. */
-static dpar_status dpari_pt_send(dpari_points *plan)
-{
-    int32_t i, n = plan->receives_posted;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        dpari_pt_peer *peer = &plan->peer[i];
-        const dpari_pt_list *list = dpari_pt_gives(plan, peer);
-        unsigned char *from;
-        if (peer->world >= 0 || list->count == 0) {
-            continue;
-        }
-        if (!plan->adjoint && dpari_pt_is_whole(plan, list)) {
-            from = plan->vector[0].own + list->first * plan->vector[0].stride;
-        } else {
-            from = dpari_pt_pack(plan, i);
-        }
-        dpari_pt_call(plan, n++, peer, DPAR_CALL_SEND, from, dpari_pt_bytes(plan, list->count));
-    }
-    plan->sends_posted = n - plan->receives_posted;
-    if (plan->sends_posted == 0) {
-        return DPAR_OK;
-    }
-    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                               plan->sends_posted, plan->work + plan->receives_posted);
-}
-
-/* ---- messages of the last exchange, posted again ----------------------------------------------
- *
- * A solver runs the same exchange over and over. If it is a forward exchange of one vector, and
- * each peer sends one message directly into the ghosts, the calls remain as they are, except for
- * the addresses. */
-
-/* True if the next exchange of such a vector can post the calls of this exchange again. */
-static int dpari_pt_may_repeat(const dpari_points *plan)
-{
+    dpari_points *plan = (dpari_points *)of;
+    const double began = dpari_exchange_clock(&plan->x);
     int32_t i;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        if (plan->peer[i].world >= 0 ||
-            (plan->peer[i].receive.count > 0 && !plan->peer[i].in_place)) {
-            return 0;
+    (void)s;
+    plan->x.lends = 0;
+    for (i = 0; i < plan->x.peers; i++) {
+        if (plan->x.peer[i].world >= 0 && (i != plan->x.self || dpari_pt_is_adjoint(plan))) {
+            (void)dpari_pt_pack_peer(plan, i);
         }
     }
-    return plan->vectors == 1 && plan->vector[0].pieces == 1 && !plan->adjoint;
+    if (plan->x.lends) {
+        dpari_pt_write_places(plan);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
+    return DPAR_OK;
 }
 
-/* Posts the calls of the last exchange again, with the addresses of this vector. */
-static dpar_status dpari_pt_post_again(dpari_points *plan)
+/* Returns where the message of peer i arrives: in the ghosts if these are adjacent. Or packs the
+ * values for it, unless they are adjacent, and returns where they are. */
+static unsigned char *dpari_pt_message(void *of, int32_t s, int32_t i, int sends)
 {
+    dpari_points *plan = (dpari_points *)of;
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpari_pt_list *list = sends ? dpari_pt_gives(plan, peer) : dpari_pt_takes(plan, peer);
+    const int whole = !dpari_pt_is_adjoint(plan) && dpari_pt_is_whole(plan, list);
     const dpari_pt_vector *vector = plan->vector;
-    dpar_call *call = plan->call;
-    dpar_status status;
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        const dpari_pt_list *list = &plan->peer[i].receive;
-        plan->peer[i].taken = 0;
-        if (list->count > 0) {
-            call->out = vector->ghosts + list->first * vector->stride;
-            call++;
-        }
+    int64_t before;
+    (void)s;
+    if (sends) {
+        return whole ? vector->own + list->first * vector->stride : dpari_pt_pack_peer(plan, i);
     }
-    status = dpari_batch_checked(plan->head.comm, plan->call, plan->receives_posted, plan->work);
-    if (status != DPAR_OK) {
-        return status;
+    peer->in_place = whole;
+    if (whole) {
+        return vector->ghosts + list->first * vector->stride;
     }
-    for (i = 0; i < plan->head.peer_count; i++) {
-        const dpari_pt_list *list = &plan->peer[i].send;
-        if (list->count == 0) {
-            continue;
-        }
-        if (dpari_pt_is_whole(plan, list)) {
-            call->in = vector->own + list->first * vector->stride;
-        } else { /* packed at the same address as in the last exchange */
-            const dpari_pt_list dense = dpari_pt_dense(list->count);
-            unsigned char *to = (unsigned char *)(uintptr_t)call->in;
-            dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
-                          dpari_pt_side_of(vector, 0, 0), vector->size);
-        }
-        call++;
-    }
-    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                               plan->sends_posted, plan->work + plan->receives_posted);
+    before = dpari_pt_is_adjoint(plan) ? peer->sends_before : peer->receives_before;
+    peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
+    return peer->arrives;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -571,10 +471,10 @@ static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
         for (piece = 0; piece < vector->pieces; piece++) {
-            const dpari_pt_side mine = dpari_pt_side_of(vector, !plan->adjoint, piece);
+            const dpari_pt_side mine = dpari_pt_side_of(vector, !dpari_pt_is_adjoint(plan), piece);
             const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
-            if (plan->adjoint) {
-                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->op);
+            if (dpari_pt_is_adjoint(plan)) {
+                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->x.op);
             } else {
                 dpari_pt_move(list, mine, &dense, theirs, vector->size);
             }
@@ -589,11 +489,11 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
                                  const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
     const int64_t size = dpari_least(vector->size, place->size);
-    unsigned char *at = (unsigned char *)dpari_at(plan->world, place->ref);
+    unsigned char *at = (unsigned char *)dpari_at(plan->x.world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
     if (at == NULL) {
-        return dpari_pt_unreachable(plan, place->ref);
+        return dpari_exchange_unmapped(&plan->x, place->ref);
     }
     for (piece = 0; piece < vector->point / size; piece++) {
         theirs.at = at + piece * place->component;
@@ -604,41 +504,43 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
     return DPAR_OK;
 }
 
-/* Returns the turn of a peer that is ready, or NULL if its memory cannot be mapped. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_peer *peer)
+/* Returns the turn of peer i, which is ready, or NULL if its memory cannot be mapped. */
+static unsigned char *dpari_pt_their_turn(const dpari_points *plan, int32_t i)
 {
-    if (peer->turns != peer->line->turns) {
-        peer->mapped = (unsigned char *)dpari_at(plan->world, peer->line->turns);
+    const dpari_exchange_line *line = plan->x.peer[i].line;
+    dpari_pt_peer *peer = &plan->peer[i];
+    if (peer->turns != line->place[DPARI_PT_TURNS]) {
+        peer->mapped = (unsigned char *)dpari_at(plan->x.world, line->place[DPARI_PT_TURNS]);
         if (peer->mapped == NULL) {
             return NULL;
         }
-        peer->turns = peer->line->turns;
+        peer->turns = line->place[DPARI_PT_TURNS];
     }
-    return peer->mapped + (plan->count & 1) * peer->line->turn_bytes;
+    return peer->mapped + (plan->x.count & 1) * (int64_t)line->place[DPARI_PT_TURN_BYTES];
 }
 
 /* Takes the values of a peer that shares memory and is ready. */
 static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
-    unsigned char *turn = dpari_pt_their_turn(plan, peer);
+    unsigned char *turn = dpari_pt_their_turn(plan, i);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
     unsigned char *from;
     const dpari_pt_list dense = dpari_pt_dense(peer->receive.count);
     int32_t k, piece;
     dpar_status status = DPAR_OK;
     if (turn == NULL) {
-        return dpari_pt_unreachable(plan, peer->line->turns);
+        return dpari_exchange_unmapped(&plan->x, plan->x.peer[i].line->place[DPARI_PT_TURNS]);
     }
     from = turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i);
-    if (plan->adjoint) {
+    if (dpari_pt_is_adjoint(plan)) {
         dpari_pt_unpack(plan, peer, from);
         return DPAR_OK;
     }
     for (k = 0; k < plan->vectors && peer->receive.count > 0 && status == DPAR_OK; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
-        if (peer->lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
-                                              peer->source.runs)) {
+        if (plan->x.peer[i].lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size,
+                                                        peer->source.count, peer->source.runs)) {
             status = dpari_pt_read(plan, peer, vector, &place[k]);
         } else {
             for (piece = 0; piece < vector->pieces; piece++) {
@@ -651,16 +553,19 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* Copies own values to the ghosts with the same ids. In an adjoint, these ghosts were packed first,
- * so that they are combined in the order of ranks. */
-static void dpari_pt_take_self(dpari_points *plan)
+/* Copies own values to the ghosts with the same ids. An adjoint takes these ghosts in its turn. */
+static void dpari_pt_take_own(void *of, int32_t s)
 {
-    const dpari_pt_peer *peer = &plan->peer[plan->self];
+    dpari_points *plan = (dpari_points *)of;
+    const dpari_pt_peer *peer;
+    double began;
     int32_t k, piece;
-    if (plan->adjoint) {
-        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, plan->self));
+    (void)s;
+    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
         return;
     }
+    began = dpari_exchange_clock(&plan->x);
+    peer = &plan->peer[plan->x.self];
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
         for (piece = 0; piece < vector->pieces; piece++) {
@@ -668,300 +573,51 @@ static void dpari_pt_take_self(dpari_points *plan)
                           dpari_pt_side_of(vector, 0, piece), vector->size);
         }
     }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
-/* Waits until the peer is ready, and checks that it runs the same exchange. */
-static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
+/* Takes the values of peer i, which have arrived. */
+static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
 {
+    dpari_points *plan = (dpari_points *)of;
     dpari_pt_peer *peer = &plan->peer[i];
-    const dpar_status status =
-        dpari_pt_await(plan, i, &peer->line->ready, (uint64_t)plan->count << 16, wait);
-    const uint64_t word = DPARI_LOAD(&peer->line->ready);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    peer->seen = (int64_t)(word >> 16);
-    peer->lends = (word & DPARI_PT_LENT) != 0 && peer->seen == plan->count;
-    plan->lent |= peer->lends;
-    if (peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind) {
-        return dpari_pt_differs(plan, i, word & DPARI_PT_KIND);
-    }
-    return DPAR_OK;
-}
-
-/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_PT_PEEK it does neither,
- * because a wait follows anyway. */
-static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
-{
-    const double began = dpari_pt_clock(plan);
-    dpar_status status;
-    if (wait == DPARI_PT_PEEK) {
-        return DPAR_MORE;
-    }
-    status = wait ? dpar_wait(&plan->work[n]) : dpar_test(&plan->work[n]);
-    dpari_pt_count(plan, DPARI_PT_WAITING, began);
-    return status;
-}
-
-/* Waits for all messages of an exchange that was posted again. */
-static dpar_status dpari_pt_end_again(dpari_points *plan)
-{
+    const double began = dpari_exchange_clock(&plan->x);
     dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->receives_posted + plan->sends_posted && status == DPAR_OK; i++) {
-        status = dpari_pt_message(plan, i, 1);
-    }
-    return status;
-}
-
-/* Takes the values of peer i, whose message is number n, once they are ready. */
-static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int wait)
-{
-    dpari_pt_peer *peer = &plan->peer[i];
-    dpar_status status = DPAR_OK;
-    double began;
-    if (i != plan->self) {
-        status = peer->world >= 0 ? dpari_pt_meet(plan, i, wait) : dpari_pt_message(plan, n, wait);
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    began = dpari_pt_clock(plan);
-    if (i == plan->self) {
-        dpari_pt_take_self(plan);
-    } else if (peer->world >= 0) {
+    (void)s;
+    if (i == plan->x.self) {
+        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, i));
+    } else if (plan->x.peer[i].world >= 0) {
         status = dpari_pt_take_shared(plan, i);
     } else if (!peer->in_place) {
         dpari_pt_unpack(plan, peer, peer->arrives);
     }
-    dpari_pt_count(plan, DPARI_PT_COPYING, began);
-    peer->taken = status == DPAR_OK;
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
     return status;
 }
 
-/* Takes the values of all peers. A forward exchange first takes the values of the peers that are
- * ready, then waits for the other peers. An adjoint waits for each peer in the order of ranks. If
- * wait is 0, returns DPAR_MORE if some peer is not ready. */
-static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
+DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 {
-    dpar_status all = DPAR_OK;
-    int32_t i, pass, n;
-    int32_t first = wait; /* the passes are PEEK and 1, or only 1, or only 0 */
-    if (wait && !plan->adjoint && plan->shared > 0) {
-        first = DPARI_PT_PEEK;
-    }
-    for (pass = first; pass <= wait; pass += 2) {
-        all = DPAR_OK;
-        n = 0;
-        for (i = 0; i < plan->head.peer_count; i++) {
-            dpari_pt_peer *peer = &plan->peer[i];
-            const int comes = dpari_pt_takes(plan, peer)->count > 0;
-            const int32_t message = n;
-            dpar_status status;
-            n += comes && peer->world < 0;
-            if (peer->taken || !comes) {
-                continue;
-            }
-            status = dpari_pt_take(plan, i, message, pass);
-            if (status == DPAR_MORE && !plan->adjoint) {
-                all = DPAR_MORE;
-            } else if (status != DPAR_OK) {
-                return status;
-            }
-        }
-        if (all == DPAR_OK) {
-            break;
-        }
-    }
-    return all;
-}
-
-/* Waits until peers have read this rank's vectors and messages have been sent. If wait is 0,
- * returns DPAR_MORE instead of waiting. */
-static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
-{
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
-        if (plan->peer[i].reads && i != plan->self) {
-            status =
-                dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)plan->count, wait);
-        }
-    }
-    for (i = 0; i < plan->sends_posted && status == DPAR_OK; i++) {
-        status = dpari_pt_message(plan, plan->receives_posted + i, wait);
-    }
-    return status;
+    plan->x.plan = plan;
+    plan->x.pack = dpari_pt_pack;
+    plan->x.message = dpari_pt_message;
+    plan->x.take_own = dpari_pt_take_own;
+    plan->x.take = dpari_pt_take;
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Breaks the plan's communicator if that of the node is broken, because messages of other nodes may
- * then never arrive. */
-static void dpari_pt_break_both(dpari_points *plan)
-{
-    if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
-        dpar_comm_abort(plan->head.comm, plan->node->status, plan->node->why.text);
-    }
-}
-
-/* Ends an exchange that failed with `status`, so that nothing of it stays in progress. */
-static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status status)
-{
-    dpari_pt_break_both(plan);
-    if (dpari_pt_broken(plan) != DPAR_OK) {
-        (void)dpar_wait_all(plan->work, plan->receives_posted + plan->sends_posted);
-    }
-    plan->receives_posted = plan->sends_posted = 0;
-    plan->active = plan->again = 0;
-    return status;
-}
-
-/* Packs values for peers that share memory, after they have taken the values that this turn held
- * before, and publishes them. */
-static dpar_status dpari_pt_offer(dpari_points *plan)
-{
-    dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
-    double began;
-    int32_t i;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    began = dpari_pt_clock(plan);
-    for (i = 0; i < plan->head.peer_count; i++) {
-        if (plan->peer[i].world >= 0 && (i != plan->self || plan->adjoint)) {
-            (void)dpari_pt_pack(plan, i);
-        }
-    }
-    dpari_pt_count(plan, DPARI_PT_PACKING, began);
-    if (plan->shared > 0) {
-        dpari_pt_publish(plan);
-    }
-    return status;
-}
-
-/* Posts receives, packs and publishes values, and posts sends. */
-static dpar_status dpari_pt_start(dpari_points *plan)
-{
-    dpar_status status;
-    int32_t i;
-    if (plan->again) {
-        return dpari_pt_post_again(plan);
-    }
-    plan->receives_posted = plan->sends_posted = 0;
-    for (i = 0; i < plan->head.peer_count; i++) {
-        plan->peer[i].taken = plan->peer[i].reads = 0;
-    }
-    if (plan->messages_to > 0) {
-        status = dpari_pt_receive(plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (plan->shared > 0 || plan->self >= 0) {
-        status = dpari_pt_offer(plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (plan->messages_to > 0) {
-        status = dpari_pt_send(plan);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (plan->self >= 0 && !plan->adjoint) {
-        status = dpari_pt_take(plan, plan->self, 0, 0);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    plan->again = dpari_pt_may_repeat(plan);
-    return DPAR_OK;
-}
-
-/* Begins an exchange. op: DPAR_COPY for forward, otherwise the operation of the adjoint. */
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
 static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
                                   int32_t op)
 {
-    dpar_status status = DPAR_OK;
-    if (plan->shared > 0) { /* the others may have timed out while they waited for this rank */
-        status = dpari_group_broken(dpari_group_of(plan->node));
-    }
+    dpar_status status = dpari_exchange_may_begin(&plan->x);
     if (status == DPAR_OK) {
-        status = dpari_pt_broken(plan);
-    }
-    if (status != DPAR_OK) {
-        dpari_pt_break_both(plan);
-        return status;
-    }
-    if (plan->active) {
-        return dpari_comm_wrong(plan->head.comm,
-                                "points exchange %ld has not ended: call dpar_points_end first",
-                                plan->count);
-    }
-    status = dpari_pt_set_vectors(plan, fields, n);
-    if (status == DPAR_OK) {
-        status = dpari_rest_post(plan->head.comm);
+        status = dpari_pt_set_vectors(plan, fields, n);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    plan->adjoint = op != DPAR_COPY;
-    plan->again = plan->again && !plan->adjoint;
-    plan->op = op;
-    plan->kind = plan->shared > 0 ? dpari_pt_kind(plan, fields, n) : 0;
-    plan->count++;
-    plan->active = 1;
-    plan->stage = DPARI_PT_TAKING;
-    plan->lent = 0;
-    status = dpari_pt_start(plan);
-    return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
-}
-
-/* Publishes that this rank has taken all values. Peers are woken only if one may wait for that. */
-static void dpari_pt_publish_done(dpari_points *plan)
-{
-    if (plan->lent || plan->oneway) {
-        dpari_publish(plan->world, &plan->line->done, (uint64_t)plan->count);
-    } else {
-        DPARI_STORE(&plan->line->done, (uint64_t)plan->count);
-    }
-}
-
-/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, the exchange
- * is not touched any more, because its memory has been freed. */
-static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
-{
-    dpar_status status = DPAR_OK;
-    if (plan->active && plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
-        plan->active = plan->receives_posted = plan->sends_posted = 0;
-    }
-    if (!plan->active) {
-        return dpari_pt_broken(plan);
-    }
-    if (plan->again && wait) {
-        status = dpari_pt_end_again(plan);
-        plan->stage = DPARI_PT_LEAVING;
-    } else if (plan->stage == DPARI_PT_TAKING) {
-        status = dpari_pt_take_all(plan, wait);
-        if (status == DPAR_OK && plan->shared > 0) {
-            /* A peer that had timed out may have packed other values while this rank read. */
-            __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            status = dpari_group_broken(dpari_group_of(plan->node));
-        }
-        if (status < DPAR_OK && plan->shared > 0) {
-            dpari_pt_break_both(plan);
-        } else if (status == DPAR_OK && plan->shared > 0) {
-            dpari_pt_publish_done(plan);
-        }
-        plan->stage = status == DPAR_OK ? DPARI_PT_LEAVING : plan->stage;
-    }
-    if (status == DPAR_OK) {
-        status = dpari_pt_leave(plan, wait);
-    }
-    plan->active = status != DPAR_OK;
-    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_pt_drop(plan, status);
+    return dpari_exchange_begin(&plan->x, op, plan->x.shared > 0 ? dpari_pt_hash_vectors(fields, n) : 0);
 }
 
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
@@ -992,12 +648,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
 
 DPAR_API dpar_status dpar_points_test(dpar_points *points)
 {
-    return points ? dpari_pt_advance(dpari_pt_of(points), 0) : DPAR_E_ARG;
+    return points ? dpari_exchange_advance(&dpari_pt_of(points)->x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_end(dpar_points *points)
 {
-    return points ? dpari_pt_advance(dpari_pt_of(points), 1) : DPAR_E_ARG;
+    return points ? dpari_exchange_advance(&dpari_pt_of(points)->x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
@@ -1019,24 +675,14 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     dpari_points *plan = dpari_pt_of(points);
     dpar_comm *of;
     dpar_status status;
+    int32_t refused;
     if (!points) {
         return DPAR_OK;
     }
-    of = plan->world ? plan->node : plan->head.comm;
-    if (plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
-        plan->active = plan->receives_posted = plan->sends_posted = 0;
-    }
-    status = dpari_pt_broken(plan);
-    if (plan->active && status == DPAR_OK) {
-        return dpari_comm_wrong(plan->head.comm,
-                                "points exchange %ld has not ended: call dpar_points_end first",
-                                plan->count);
-    }
-    if (status == DPAR_OK) {
-        /* Peers may still read this rank's words. */
-        status = dpar_barrier(plan->head.comm, NULL);
-    } else if (plan->active) {
-        status = dpari_pt_drop(plan, status);
+    of = plan->x.world ? plan->x.node : plan->head.comm;
+    status = dpari_exchange_close(&plan->x, "dpar_points_free: ", &refused);
+    if (refused) {
+        return status;
     }
     dpar_comm_release(of, plan->staging);
     dpar_comm_release(of, plan->lists);

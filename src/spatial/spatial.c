@@ -18,15 +18,15 @@
 #include "../base/base_private.h"
 #include "../base/real.h"
 #include "../comm/agree.h"
-#include "../comm/elements.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
+#include "../comm/object_memory.h"
 #include "../comm/os.h"
 #include "../halo/halo_exchange_private.h"
 #include "../halo/halo_traffic.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
 #include "../index/index_private.h"
-#include "../train/layers_private.h"
-#include "../comm/object_memory.h"
+#include "../train/layer_calls.h"
 
 /* A plan: the public part and the private fields. */
 typedef struct dpari_spatial {

@@ -32,7 +32,7 @@
 #define DPARI_SPATIAL_SPATIAL_H
 
 #include "../halo/halo_exchange.h"
-#include "../train/layers.h"
+#include "../host/layers.h"
 
 /* The most inputs that a layer has. */
 enum { DPAR_SPATIAL_MAX_TENSORS = 4 };

@@ -9,7 +9,7 @@
 
 #include "../base/arith.h"
 #include "../comm/agree.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
 #include "../halo/halo_exchange.h"
 #include "../halo/halo_exchange_private.h"
 #include "../halo/halo_traffic.h"

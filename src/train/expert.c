@@ -17,13 +17,13 @@
 #include "../base/real.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/elements.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
 #include "../comm/peer_arrays.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
 #include "../index/index_private.h"
-#include "layers_private.h"
+#include "layer_calls.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */
 

@@ -19,17 +19,17 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/elements.h"
 #include "../comm/engine.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
+#include "../host/optimizer_private.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
-#include "layers_private.h"
-#include "optimizer_private.h"
+#include "layer_calls.h"
 
 /* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {

@@ -89,11 +89,11 @@
 #ifndef DPARI_TRAIN_FSDP_H
 #define DPARI_TRAIN_FSDP_H
 
+#include "../comm/comm.h"
+#include "../host/optimizer.h"
 #include "../index/flat.h"
 #include "../index/layout.h"
 #include "../schedule/schedule.h"
-#include "../comm/comm.h"
-#include "optimizer.h"
 
 /* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks pass the same
  * values, except for replicas, names, memory and bytes. */

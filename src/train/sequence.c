@@ -14,16 +14,16 @@
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/agree.h"
-#include "../comm/elements.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
 #include "../comm/peer_arrays.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
+#include "../host/layers_norm.h"
+#include "../host/vector_loops.h"
 #include "../index/index_private.h"
 #include "attention_private.h"
-#include "vector_loops.h"
-#include "layers_norm.h"
-#include "layers_private.h"
+#include "layer_calls.h"
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 

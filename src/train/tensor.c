@@ -11,10 +11,10 @@
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/agree.h"
-#include "../comm/elements.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
-#include "layers_private.h"
+#include "../comm/memory_calls.h"
+#include "../host/elements.h"
+#include "../host/kernel.h"
+#include "layer_calls.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
 

@@ -35,7 +35,7 @@
 
 #include "../comm/comm.h"
 
-#include "layers.h"
+#include "../host/layers.h"
 #include "../index/heads.h"
 #include "../index/split.h"
 

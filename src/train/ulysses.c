@@ -11,9 +11,9 @@
 
 #include "../base/arith.h"
 #include "../comm/agree.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
 #include "../comm/peer_arrays.h"
+#include "../host/kernel.h"
 #include "../index/index_private.h"
 #include "attention_private.h"
 

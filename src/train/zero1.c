@@ -19,13 +19,13 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/elements.h"
-#include "../comm/mem_private.h"
+#include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
+#include "../host/elements.h"
+#include "../host/optimizer.h"
+#include "../host/optimizer_private.h"
 #include "ddp_private.h"
-#include "layers_private.h"
-#include "optimizer.h"
-#include "optimizer_private.h"
+#include "layer_calls.h"
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 

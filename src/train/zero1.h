@@ -37,8 +37,8 @@
 #ifndef DPARI_TRAIN_ZERO1_H
 #define DPARI_TRAIN_ZERO1_H
 
+#include "../host/optimizer.h"
 #include "ddp.h"
-#include "optimizer.h"
 
 /* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {

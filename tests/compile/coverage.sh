@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Reports which lines, branches and messages of src/ the tests reach, with gcc's counters at -O0, read by gcov.
-# All branches of index/ and schedule/ and the messages of these, cost/, comm/ and halo/ must be reached, except
-# those that tests/uncovered.txt lists, and 90 % of the lines of cost/, comm/ and halo/; the others are only
+# All branches of index/ and schedule/ and the messages of these, cost/, host/, comm/ and halo/ must be reached, except
+# those that tests/uncovered.txt lists, and 90 % of the lines of cost/, host/, comm/ and halo/; the others are only
 # reported. Nightly takes everything; a push, some modules whose own test is quick. COVERAGE=FOLDER...: all
 # tests of these folders.
 . tests/compile/common.sh
@@ -65,7 +65,7 @@ fi
 # Runs the tests of all folders, as listed in tests/list.
 in_pairs part $headers
 try ar rc "$work/dpar.a" "$work"/o/*.o
-: "${COVERAGE:=index schedule cost comm halo points train spatial debug}"
+: "${COVERAGE:=index schedule cost host comm halo points train spatial debug}"
 for folder in $COVERAGE; do
     case $folder in index) in_pairs unit tests/base/*.c ;; esac
     in_pairs unit $(ls tests/$folder/*.c 2> /dev/null)
@@ -92,6 +92,6 @@ case " $COVERAGE " in
 esac
 folders=$(echo $COVERAGE | tr ' ' '|')
 judge=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(index|schedule)$' | paste -sd '|')
-said=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(index|schedule|cost|comm|halo)$' | paste -sd '|')
-lines=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(cost|comm|halo)$' | paste -sd '|')
+said=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(index|schedule|cost|host|comm|halo)$' | paste -sd '|')
+lines=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(cost|host|comm|halo)$' | paste -sd '|')
 read_all "^(${judge:-none})/" "^(${said:-none})/" "^(${lines:-none})\$" "^(base|$folders)\$"

@@ -5,14 +5,24 @@
 # There are three checks: no dependency points up between folders, by calls or by includes; there is no circle,
 # by calls or by .h files that include each other; no file names a type of a folder above its own. Prints the
 # modules of each folder by level, lowest first, as in docs/headers.md. The modules of an engine need MPI's
-# compiler, or the stand-ins for CUDA and NCCL and a C++ compiler; without these it is left out. SRC: where the folders are, so that
-# self.sh can check that this test finds errors.
+# compiler, or the stand-ins for CUDA and NCCL and a C++ compiler; without these it is left out. Apps, commands,
+# benchmarks and examples include the headers, helpers/ and files of their own folder, but not each other's. SRC
+# and PROGRAMS: where the folders are, so that self.sh can check that this test finds errors.
 . tests/compile/common.sh
-: "${SRC:=src}"
+: "${SRC:=src}" "${PROGRAMS:=.}"
 need nm
 need tsort
 : "${CXX:=g++}"
 top=$PWD
+(cd "$PROGRAMS" && grep -n '^#include "' apps/* commands/* bench/* examples/* helpers/* 2> /dev/null) | tr : ' ' |
+    while read -r file line _ path; do
+        path=${path#\"} path=${path%\"}
+        case $path in
+        ../helpers/*) true ;;
+        */*) false ;;
+        *) [ -e "$path" ] || [ -e "$PROGRAMS/${file%/*}/$path" ] ;;
+        esac || echo "$file:$line includes another folder's file: $path"
+    done > "$work/programs"
 cd "$SRC" || exit 1
 
 # Lists each folder with all folders that it may depend on.
@@ -21,19 +31,22 @@ base
 index base
 schedule index base
 cost schedule index base
-comm index base
-halo comm index base
-points comm index base
-train schedule comm index base
-spatial halo train schedule comm index base
-debug halo comm index base
-mpi halo comm index base
-nccl comm index base
-cuda train schedule comm index base
+host index base
+comm host index base
+exchange comm host index base
+halo exchange comm host index base
+points exchange comm host index base
+train schedule comm host index base
+spatial halo exchange train schedule comm host index base
+debug halo exchange comm host index base
+mpi halo exchange comm host index base
+nccl comm host index base
+cuda train schedule comm host index base
 O
 ls -d */ | tr -d / | while read -r folder; do
     grep -q "^$folder\( \|\$\)" "$work/order" || echo "$folder: which folders may it stand on? ($0 says)"
-done > "$work/wrong"
+done >> "$work/programs"
+mv "$work/programs" "$work/wrong"
 
 # Compiles every module separately, two at a time.
 c='-std=c99 -Werror=implicit-function-declaration'

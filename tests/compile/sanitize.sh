@@ -16,7 +16,7 @@ unit() {
     try "$work/test_$name"
 }
 tests=
-for test in ${DPAR_UNITS:-$(some_of tests/base/*.c tests/index/*.c tests/schedule/*.c tests/cost/*.c tests/comm/*.c tests/train/*.c tests/debug/*.c)}; do
+for test in ${DPAR_UNITS:-$(some_of tests/base/*.c tests/index/*.c tests/schedule/*.c tests/cost/*.c tests/host/*.c tests/comm/*.c tests/train/*.c tests/debug/*.c)}; do
     # the longest first
     if looks_inside "$test"; then tests="$test $tests"; else tests="$tests $test"; fi
 done

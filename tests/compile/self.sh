@@ -192,10 +192,15 @@ if mine; then
         echo 'struct dpar_layout;' >> base/base.c
         echo 'struct dpar_mesh;' >> base/type.h
     })
-    SRC=$work/some sh tests/compile/levels.sh > "$work/log" 2>&1 && { echo 'levels does not notice anything'; exit 1; }
+    mkdir -p "$work/programs/apps" "$work/programs/commands"
+    echo '#include "commands/options.h"' > "$work/programs/apps/one.c"
+    echo '#include "../apps/one.c"' > "$work/programs/commands/two.c"
+    echo '#include "one.c"' > "$work/programs/commands/three.c"
+    SRC=$work/some PROGRAMS=$work/programs sh tests/compile/levels.sh > "$work/log" 2>&1 && { echo 'levels does not notice anything'; exit 1; }
     for words in 'base/text calls up: dpar_high of index/mesh' 'base/box.c includes up: ../index/mesh.h' \
         'circle of calls: .*index/window' 'circle of includes: .*index/mesh.h' 'base/base.c names up: dpar_layout of index' \
-        'base/type.h names up: dpar_mesh of index'; do
+        'base/type.h names up: dpar_mesh of index' "apps/one.c:1 includes another folder's file" \
+        "two.c:1 includes another folder's file" "three.c:1 includes another folder's file"; do
         grep -q "$words" "$work/log" || { cat "$work/log"; echo "levels does not notice: $words"; exit 1; }
         echo "levels notices: $words"
     done

@@ -158,7 +158,7 @@ tests_of() { # all or quick
         esac
         echo "$unit"
     done
-    [ $tests$1 != commall ] || for unit in tests/comm/*.c; do
+    [ $tests$1 != commall ] || for unit in tests/host/kernel.c tests/host/mem.c tests/host/strided.c tests/comm/*.c; do
         unit=${unit#tests/}
         echo "${unit%.c}"
     done
@@ -199,8 +199,8 @@ table)
         *)
             all=$(ls tests/base/*.c tests/index/*.c tests/schedule/*.c | wc -l)
             said="$files of $all test programs, $checks checks"
-            more=$(ls $results/$each | sed -n 's/:.*//; s/^comm_//p; s/^ranks_//p' | sort -u | tr '\n' ' ')
-            [ -z "$more" ] || said="$said, with those of comm and halo: ${more% }"
+            more=$(ls $results/$each | sed -n 's/:.*//; s/^host_//p; s/^comm_//p; s/^ranks_//p' | sort -u | tr '\n' ' ')
+            [ -z "$more" ] || said="$said, with those of host, comm and halo: ${more% }"
             [ ! -e $results/$each/golden ] || said="$said; golden sums$(grep -q plan- $results/$each/golden && echo ' with plans')" ;;
         esac
         echo "| $what | \`$compiler\`${run:+, \`$(basename ${run%% *})\`} | $said |"

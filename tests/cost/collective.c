@@ -12,7 +12,7 @@
 
 #include "check.h"
 #include "nccl_tuner.h"
-#include "net_rows.h"
+#include "../../helpers/net_rows.h"
 #include "plan_calls.h"
 
 static void test_names(void)

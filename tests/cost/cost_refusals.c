@@ -96,7 +96,7 @@ static void test_strategies(void)
     dpar_why why;
     uint32_t named;
     REFUSED(dpar_strategy_read(&s, "tp=2,,pp=2", 10, &named, &why), DPAR_E_PARSE,
-            "has nothing between two commas");
+            "'tp=2,,pp=2': a setting (key=value) is missing next to a comma");
     REFUSED(dpar_strategy_read(&s, "tp=2,tp=4", 9, &named, &why), DPAR_E_PARSE,
             "'tp=4' is given twice");
     refuse_plan("llama:layers=2,hidden=96,heads=12,kv_heads=6,vocab=128,seq=16", "1x4:h100-80",

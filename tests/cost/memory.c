@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Tests memory: every published run fits, those that ran out of memory do not, and measurements are
  * met. With an argument it prints each row. Run with: tests/run test cost. */
-#include "memory_rows.h"
+#include "../../helpers/memory_rows.h"
 
 #include "check.h"
 

@@ -174,7 +174,7 @@ static void test_sentences(void)
         {"mixtral", "unknown model 'mixtral'; the nearest is 'mixtral-8x7b'"},
         {"llama:layer=3", "no setting of a model is called 'layer'; the nearest is 'layers'"},
         {"llama:moe_topk=3", "no setting of a model is called 'moe_topk'; the nearest is 'topk'"},
-        {"llama-3-8b,seq", "'seq' needs a value: key=value"},
+        {"llama-3-8b,seq", "'seq': key=value was expected"},
         {"llama-3-8b,seq=", "'seq=': a whole number of 1 to 2147483647 was expected"},
         {"llama-3-8b,seq=k", "'seq=k': a whole number of 1 to 2147483647 was expected"},
         {"llama-3-8b,seq=-5", "'seq=-5': a whole number of 1 to 2147483647 was expected"},
@@ -194,19 +194,21 @@ static void test_sentences(void)
                                      "llm-foundry, torchtitan, nanotron, nemo, deepep, "
                                      "megatron@2021, nemo@2024, maxtext was expected"},
         {"llama-3-8b,capacity=0.5",
-         "'capacity=0.5' must be at least 1: the fullest expert has at least the mean load"},
+         "'capacity=0.5': a number of at least 1, because the fullest expert has at least the mean "
+         "load, was expected"},
         {"grid:5x5,flops_per_cell=1e16",
          "'flops_per_cell=1e16': a number of 0 to 1e15 was expected"},
         {"grid:5x5,bytes_per_cell=", "'bytes_per_cell=': a number of 0 to 1e15 was expected"},
         {"vit-l,image=4x4x4",
-         "'image=4x4x4': a side or HEIGHTxWIDTH was expected, as in 224 or 720x1440"},
-        {"llama-3-8b,,seq=4", "a setting (key=value) is missing next to a comma"},
-        {"llama-3-8b,", "a setting (key=value) is missing next to a comma"},
+         "'image=4x4x4': a side or HEIGHTxWIDTH, such as 224 or 720x1440, was expected"},
+        {"llama-3-8b,,seq=4", "',seq=4': a setting (key=value) is missing next to a comma"},
+        {"llama-3-8b,", "'': a setting (key=value) is missing next to a comma"},
         {"lama:layers=3",
          "'lama': one of gpt, llama, vit, dit, t5, resnet, unet, grid was expected"},
-        {"grid:1e3x5", "'1e3x5': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100"},
+        {"grid:1e3x5", "'1e3x5': a grid of 1 to 3 extents of 1 to 2147483647, such as 1440x720x100, was expected"},
         {"grid:99999999999x5",
-         "'99999999999x5': a grid has 1 to 3 extents of 1 to 2147483647, as in 1440x720x100"},
+         "'99999999999x5': a grid of 1 to 3 extents of 1 to 2147483647, such as 1440x720x100, was "
+         "expected"},
         {"", "no model: give a preset (llama-3-8b), FAMILY:settings or a config.json"}};
     dpar_model m, before;
     dpar_why why;

@@ -2,7 +2,7 @@
 /* Tests times: seconds of published steps under the software that ran them, without rows that
  * calibrate; and the generations of software. bench/accuracy prints all tables. Run with:
  * tests/run test cost. */
-#include "memory_rows.h"
+#include "../../helpers/memory_rows.h"
 
 #include "check.h"
 #include "plan_calls.h"

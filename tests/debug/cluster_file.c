@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Tests the cluster file of doctor --cluster (commands/measure.h): a written file can be read
+/* Tests the cluster file of doctor --cluster (helpers/measure.h): a written file can be read
  * again, the rates of halos are recovered from times that such rates give, and a measurement
  * replaces only a worse one. Run with: tests/run test debug. */
 #include "dpar_cost.h"
@@ -8,9 +8,9 @@
 static const char program[] = "cluster_file";
 static const char help[] = "";
 
-#include "commands/options.h"
+#include "../../helpers/options.h"
 
-#include "commands/measure.h"
+#include "../../helpers/measure.h"
 
 #include "check.h"
 

@@ -2,7 +2,7 @@
 /* big: the tests that kernels.cc runs with the argument "big": each operation on arrays of more
  * than 2^31 elements, whose offsets need more than 32 bits. Numbers are hashes of their indices, so
  * that a truncated index finds other numbers. Results are compared with the host's on samples
- * (samples.h). Sums over all elements are compared with sums that the host computes chunk by chunk,
+ * (gpu_samples.h). Sums over all elements are compared with sums that the host computes chunk by chunk,
  * which are exact in f64.
  *
  * "big 20" uses a little more than 2^20 elements, to test these checks without a device. A part for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* kernels: compares each operation of dpar_cuda.h's tables with the host's (dpar_mem_host and
- * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops),
+ * dpar_mem_host_layers, which tests/host/mem.c and tests/host/layers.c compare with scalar loops),
  * on random numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs
  * between guards. Bits must be equal where mem.h and layers.h guarantee it; otherwise results must
  * agree within some units in the last place of f64, or of f32 for results in f32. Then tests the
@@ -22,7 +22,7 @@
 #include "check.h"
 #include "random_bits.h"
 #include "optimizers.h"
-#include "samples.h"
+#include "../../helpers/gpu_samples.h"
 
 #include <functional>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 : "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
 need "$CXX"
 export CXX
-sources() { cat "$DPAR_DIR"/dpar*.h tests/lib/*.h tests/*/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* apps/*.* commands/options.h | cksum; }
+sources() { cat "$DPAR_DIR"/dpar*.h tests/lib/*.h tests/*/ranks/*.c tests/gpu/*.c* tests/gpu/*.h tests/gpu/fake/* apps/*.* helpers/*.h | cksum; }
 bin=$work
 case ${1:-} in
 keep) bin=$PWD/build/gpu && rm -f "$bin/sources" ;;
@@ -87,8 +87,8 @@ build() {
     case $1 in
     rank_*) linked "${1#rank_}" $CC -D_GNU_SOURCE -O1 -DDEVICE_MEMORY -DDEVICE_CUDA tests/*/ranks/${1#rank_}.c ;;
     example_*) linked "${1#example_}" $CXX $cxx_flags -ffp-contract=off -x c++ "apps/${1#example_}.cu" -x none ;;
-    gpu_halo) linked gpu_halo $CXX $cxx_flags -Iapps -x c++ bench/gpu_halo.cu -x none ;;
-    gpu_bus) linked gpu_bus $CXX $cxx_flags -Iapps -x c++ bench/gpu_bus.cu -x none ;;
+    gpu_halo) linked gpu_halo $CXX $cxx_flags -x c++ bench/gpu_halo.cu -x none ;;
+    gpu_bus) linked gpu_bus $CXX $cxx_flags -x c++ bench/gpu_bus.cu -x none ;;
     planet) linked planet $CC -D_GNU_SOURCE -O1 -ffp-contract=off apps/shallow_water.c ;;
     gpt_parts) # the host's train_gpt in f64, the comparison, a stand-in for cuBLAS
         linked gpt_host $CC -D_GNU_SOURCE -O1 -DGPT_DOUBLE apps/train_gpt.c
@@ -115,7 +115,7 @@ build() {
 . tests/gpu/cuda.sh
 # Compiles without optimisation: only a device can test the machine code (tools/gpu-check).
 nvcc() { # architecture and more arguments; -x cu also links with objects
-    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iapps -arch="$@"
+    try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -arch="$@"
 }
 # A push takes each second program, alternately.
 nvcc_programs=$(set -- $examples gpu_halo gpu_bus gpu_kernels strategies

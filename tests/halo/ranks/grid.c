@@ -926,6 +926,30 @@ static int64_t refused_places(dpar_comm *c)
     return mistakes;
 }
 
+/* Checks that an array is refused that has elements in common with two known ones, the second of
+ * which is the grid's own, and that both are still known afterwards. */
+static int64_t refused_by_the_second(dpar_comm *c)
+{
+    double memory[5], *v = memory + 1, *u;
+    dpar_grid_field f;
+    dpar_grid *g = ring(c, 0);
+    dpar_why why;
+    int64_t mistakes;
+    memset(&f, 0, sizeof f);
+    CHECK_INT(dpar_grid_attach(g, v, DPAR_F64, NULL, NULL), DPAR_OK);
+    u = (double *)dpar_grid_array(g, DPAR_F64, NULL);
+    f.stride[0] = ((int64_t)(uintptr_t)u - (int64_t)(uintptr_t)(v + 1)) / 8; /* v[1], then u[0] */
+    CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
+    says(why.text, "in common with one of dpar_grid_array");
+    ring_fill(g, u, 1);
+    ring_fill(g, v, 2);
+    CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, v), DPAR_OK);
+    mistakes = ring_wrong(g, u, 1) + ring_wrong(g, v, 2);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    return mistakes;
+}
+
 /* ---- arrays of the grid's type, which no rank attaches ---- */
 
 static int64_t of_a_type(dpar_comm *c)
@@ -995,6 +1019,36 @@ static int64_t of_a_type(dpar_comm *c)
         }
     }
     dpar_comm_release(c, memory);
+    return mistakes;
+}
+
+/* Makes two plans for one shape, and then passes the array that was exchanged last on rank 0, and
+ * another one elsewhere. All ranks must choose the same of the two plans. */
+static int64_t two_plans(dpar_comm *c)
+{
+    double memory[3][5], *u;
+    dpar_grid_desc d;
+    dpar_grid *g;
+    dpar_why why;
+    int64_t mistakes;
+    memset(&d, 0, sizeof d);
+    d.dims = 1;
+    d.halo = 1;
+    d.periodic[0] = 1;
+    d.cells[0] = 3 * (int64_t)c->size;
+    d.type = DPAR_F64;
+    CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+    ring_fill(g, memory[0] + 1, 1);
+    ring_fill(g, memory[1] + 1, 2);
+    CHECK_INT(dpar_grid_begin(g, memory[0] + 1), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, memory[1] + 1), DPAR_OK);
+    CHECK_INT(dpar_grid_end(g, memory[0] + 1), DPAR_OK);
+    mistakes = ring_wrong(g, memory[0] + 1, 1) + ring_wrong(g, memory[1] + 1, 2);
+    u = memory[c->rank == 0 ? 1 : 2] + 1;
+    ring_fill(g, u, 3);
+    CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
+    mistakes += ring_wrong(g, u, 3);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
     return mistakes;
 }
 
@@ -1215,7 +1269,9 @@ static int each(dpar_comm *c, void *arg)
     refused_arrays(c);
     refused_strides(c);
     mistakes += refused_places(c);
+    mistakes += refused_by_the_second(c);
     mistakes += of_a_type(c);
+    mistakes += two_plans(c);
     if (c->size <= 2) {
         many_shapes(c);
     }

@@ -914,7 +914,7 @@ static int gate_cases(void)
 
 /* Tests bf16 rows. Experts return their rows unchanged, so y is x times the sum of weights, rounded
  * once. In backward, gradients are rounded when they are weighted, and once more in dx. F16 uses
- * the same code except for the table of the kernel that converts (tests/comm/kernel.c). Choices of
+ * the same code except for the table of the kernel that converts (tests/host/kernel.c). Choices of
  * -1 are padding. */
 static int narrow_cases(dpar_comm *c)
 {

@@ -3,7 +3,7 @@
  *
  *   - Random models, stages, types, meshes and prefetches with gradients that are small whole
  *     numbers. Sums are exact in each type, so that masters, moments and the weights that forward
- *     uses must agree bit for bit with dpar_optimizer_step on whole arrays (tests/train/optimizer.c
+ *     uses must agree bit for bit with dpar_optimizer_step on whole arrays (tests/host/optimizer.c
  *     checks its formulas).
  *   - A chain of layers trained for 20 steps, compared with a training written out here in plain C.
  *   - Random sequences of micro-batches that leave units out, zero gradients and read sums,

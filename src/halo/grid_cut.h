@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* grid_cut - checks the description of a grid, and cuts its cells into one block per rank. Private.
+ */
+#ifndef DPARI_HALO_GRID_CUT_H
+#define DPARI_HALO_GRID_CUT_H
+
+#include "../comm/agree.h"
+#include "grid_object.h"
+
+/* Checks the description of grid->desc, and cuts the cells into one block per rank. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Lists the fields of a description that must be equal on all ranks. */
+DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
+
+#endif

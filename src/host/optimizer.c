@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
+ * are stored. For F64 and F32, loops work on the arrays directly. On x86-64 these loops are also
+ * compiled for AVX2 and AVX-512. All versions give the same bits, because products are not fused
+ * with sums. */
+#include "optimizer.h"
+
+#include "../base/arith.h"
+#include "../base/base_private.h"
+#include "../base/type.h"
+#include "cpu.h"
+#include "elements.h"
+#include "optimizer_private.h"
+#include "random_private.h"
+
+DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind)
+{
+    dpari_zero(optimizer, sizeof *optimizer);
+    optimizer->kind = kind;
+    if (kind == DPAR_OPTIMIZER_ADAMW) {
+        optimizer->beta1 = 0.9;
+        optimizer->beta2 = 0.999;
+        optimizer->epsilon = 1e-8;
+        optimizer->decay = 0.01;
+    }
+}
+
+/* True if x is at least 0 and below 1. */
+static int dpari_optim_share(double x)
+{
+    return x >= 0.0 && x < 1.0;
+}
+
+DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer)
+{
+    if (optimizer->kind == DPAR_OPTIMIZER_ADAMW) {
+        return 2;
+    }
+    return optimizer->momentum > 0.0 ? 1 : 0;
+}
+
+DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
+                                                   int32_t weight_type)
+{
+    if (optimizer->moment_type != DPAR_TYPE_NONE) {
+        return optimizer->moment_type;
+    }
+    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
+{
+    dpar_text t;
+    va_list list;
+    if (why != NULL) {
+        dpari_text_why(&t, why);
+        va_start(list, form);
+        dpari_text_print_list(&t, form, &list);
+        va_end(list);
+    }
+    return DPAR_E_ARG;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer,
+                                                     int32_t weight_type, int32_t *moments,
+                                                     int32_t *moment_type, dpar_why *why)
+{
+    if (optimizer == NULL) {
+        return dpari_wrong(why, "optimizer: the optimizer is NULL");
+    }
+    if ((optimizer->kind != DPAR_OPTIMIZER_ADAMW && optimizer->kind != DPAR_OPTIMIZER_SGD) ||
+        (optimizer->nesterov != 0 && optimizer->nesterov != 1) ||
+        (optimizer->stochastic != 0 && optimizer->stochastic != 1)) {
+        return dpari_wrong(
+            why,
+            "optimizer: kind is %d, nesterov %d and stochastic %d, but kind must be 1 (AdamW) or 2 "
+            "(SGD), and the others 0 or 1",
+            optimizer->kind, optimizer->nesterov, optimizer->stochastic);
+    }
+    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or 0",
+                           dpar_type_name(optimizer->moment_type));
+    }
+    if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
+        return dpari_optimizer_say(
+            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", optimizer->decay);
+    }
+    if (optimizer->kind == DPAR_OPTIMIZER_ADAMW &&
+        (!dpari_optim_share(optimizer->beta1) || !dpari_optim_share(optimizer->beta2) ||
+         !(optimizer->epsilon > 0.0) || !dpari_finite(optimizer->epsilon))) {
+        return dpari_optimizer_say(why,
+                                   "optimizer: AdamW's beta1 is %.9g, beta2 %.9g and epsilon %.9g, "
+                                   "but both betas must be 0 "
+                                   "or more and below 1, and epsilon above 0 and finite",
+                                   optimizer->beta1, optimizer->beta2, optimizer->epsilon);
+    }
+    if (optimizer->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(optimizer->momentum)) {
+        return dpari_optimizer_say(
+            why, "optimizer: SGD's momentum is %.9g, but must be 0 or more and below 1",
+            optimizer->momentum);
+    }
+    if (!dpari_is_float(weight_type)) {
+        return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
+                           dpar_type_name(weight_type));
+    }
+    if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
+        return dpari_wrong(
+            why, "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
+    }
+    if (moments != NULL) {
+        *moments = dpari_optimizer_moments(optimizer);
+    }
+    if (moment_type != NULL) {
+        *moment_type = dpari_optimizer_moment_type(optimizer, weight_type);
+    }
+    return DPAR_OK;
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* Returns b^t by repeated squaring, which is accurate enough for 1 - b^t. */
+static double dpari_optim_power(double b, int64_t t)
+{
+    double power = 1.0;
+    for (; t > 0; t >>= 1) {
+        power *= t % 2 != 0 ? b : 1.0;
+        b *= b;
+    }
+    return power;
+}
+
+DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
+{
+    if (!(limit > 0.0)) {
+        return 1.0;
+    }
+    if (!(norm >= 0.0) || !dpari_finite(norm)) {
+        return 0.0;
+    }
+    return dpari_leastf(1.0, limit / (norm + 1e-6));
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The values of a step that are the same for all elements. */
+typedef struct dpari_optim_now {
+    double rate, factor;
+    double shrink;     /* AdamW: 1 - rate decay */
+    double reach, fix; /* AdamW: rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+    int64_t t;
+    uint64_t index; /* index of the piece's first element, for random numbers */
+    /* vectors of the CPU: 0 if there are none of 4 doubles, 1 for 4 doubles, 2 or more for 8 */
+    int32_t wide;
+} dpari_optim_now;
+enum { DPARI_OPTIM_ASKS = 4096 }; /* with fewer elements, querying the CPU takes too long */
+
+/* The functions below process several elements at a time, in f64, of arrays that are all F64 or all
+ * F32. Each operation is correctly rounded, so the bits do not depend on how many elements are
+ * processed at once. */
+#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
+#define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
+enum { DPARI_OPTIM_STEP = 4 };
+typedef double dpari_optim_some __attribute__((vector_size(32)));
+typedef float dpari_optim_f4 __attribute__((vector_size(16)));
+typedef int32_t dpari_optim_i4 __attribute__((vector_size(16)));
+
+DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, int64_t i,
+                                        int32_t type)
+{
+    dpari_optim_f4 f;
+    if (type == DPAR_F64) {
+        __builtin_memcpy(x, (const double *)from + i, sizeof *x);
+        return;
+    }
+    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
+    {
+#if defined(__clang__) || __GNUC__ >= 9
+        *x = __builtin_convertvector(f, dpari_optim_some);
+#else
+        const dpari_optim_some d = {(double)f[0], (double)f[1], (double)f[2], (double)f[3]};
+        *x = d;
+#endif
+    }
+}
+
+/* Stores elements. All NaNs get the same bits, as in dpari_elements_store. */
+DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
+                                        const dpari_optim_some *x)
+{
+    const dpari_optim_i4 quiet = {0x7fc00000, 0x7fc00000, 0x7fc00000, 0x7fc00000};
+    if (type == DPAR_F64) {
+        __builtin_memcpy((double *)to + i, x, sizeof *x);
+    } else {
+#if defined(__clang__) || __GNUC__ >= 9
+        const dpari_optim_f4 f = __builtin_convertvector(*x, dpari_optim_f4);
+#else
+        const dpari_optim_some d = *x;
+        const dpari_optim_f4 f = {(float)d[0], (float)d[1], (float)d[2], (float)d[3]};
+#endif
+        const dpari_optim_i4 nan = (dpari_optim_i4)(f != f);
+        const dpari_optim_i4 bits = ((dpari_optim_i4)f & ~nan) | (quiet & nan);
+        __builtin_memcpy((float *)to + i, &bits, sizeof bits);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x)
+{
+    const dpari_optim_some y = {dpari_elements_sqrt((*x)[0]), dpari_elements_sqrt((*x)[1]),
+                                dpari_elements_sqrt((*x)[2]), dpari_elements_sqrt((*x)[3])};
+    *x = y;
+}
+#else
+#define DPARI_OPTIM_INLINE static
+enum { DPARI_OPTIM_STEP = 1 };
+typedef double dpari_optim_some;
+
+static void dpari_optim_get(double *x, const void *from, int64_t i, int32_t type)
+{
+    dpari_elements_load(x, from, i, 1, type);
+}
+
+static void dpari_optim_put(void *to, int64_t i, int32_t type, const double *x)
+{
+    dpari_elements_store(to, x, i, 1, type);
+}
+
+static void dpari_optim_root(double *x)
+{
+    *x = dpari_elements_sqrt(*x);
+}
+#endif
+
+/* With -mfma, keeps the compiler from fusing a product with a sum, which would change the bits. */
+#if defined(__FMA__)
+#define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
+#else
+#define DPARI_OPTIM_ROUNDED(x) ((void)0)
+#endif
+
+DPARI_OPTIM_INLINE void dpari_optim_times(dpari_optim_some *to, double by,
+                                          const dpari_optim_some *x)
+{
+    dpari_optim_some y = by * *x;
+    DPARI_OPTIM_ROUNDED(y);
+    *to = y;
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari_optim_some *x,
+                                               const dpari_optim_some *y)
+{
+    dpari_optim_some z = *x * *y;
+    DPARI_OPTIM_ROUNDED(z);
+    *to = z;
+}
+
+typedef struct dpari_optim_arrays {
+    void *w, *m, *v; /* weights and moments; SGD has no v, and without momentum m is NULL */
+    const void *g;   /* gradients */
+} dpari_optim_arrays;
+
+#define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
+    static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
+                     const dpari_optim_arrays *p, int64_t n)                                       \
+    {                                                                                              \
+        const double beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;                     \
+        const dpari_optim_now at = *now;                                                           \
+        const dpari_optim_arrays to = *p;                                                          \
+        int64_t i;                                                                                 \
+        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
+            some x, m, v, w, r;                                                                    \
+            get(&x, to.g, i, type);                                                                \
+            get(&m, to.m, i, type);                                                                \
+            get(&v, to.v, i, type);                                                                \
+            get(&w, to.w, i, type);                                                                \
+            times(&x, at.factor, &x);                                                              \
+            times(&m, beta1, &m);                                                                  \
+            times(&r, 1.0 - beta1, &x);                                                            \
+            m += r;                                                                                \
+            times(&v, beta2, &v);                                                                  \
+            times(&r, 1.0 - beta2, &x);                                                            \
+            times##_each(&r, &r, &x);                                                              \
+            v += r;                                                                                \
+            times(&r, at.fix, &v);                                                                 \
+            root(&r);                                                                              \
+            times(&w, at.shrink, &w);                                                              \
+            times(&x, at.reach, &m);                                                               \
+            w -= x / (r + epsilon);                                                                \
+            put(to.m, i, type, &m);                                                                \
+            put(to.v, i, type, &v);                                                                \
+            put(to.w, i, type, &w);                                                                \
+        }                                                                                          \
+    }
+#define DPARI_OPTIM_SGD(name, type, some, get, put, times)                                         \
+    static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
+                     const dpari_optim_arrays *p, int64_t n)                                       \
+    {                                                                                              \
+        const double momentum = o->momentum, decay = o->decay;                                     \
+        const dpari_optim_now at = *now;                                                           \
+        const dpari_optim_arrays to = *p;                                                          \
+        int64_t i;                                                                                 \
+        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
+            some x, m, w, r;                                                                       \
+            get(&x, to.g, i, type);                                                                \
+            get(&w, to.w, i, type);                                                                \
+            times(&x, at.factor, &x);                                                              \
+            times(&r, decay, &w);                                                                  \
+            x += r;                                                                                \
+            if (to.m != NULL) {                                                                    \
+                get(&m, to.m, i, type);                                                            \
+                times(&m, momentum, &m);                                                           \
+                m += x;                                                                            \
+                put(to.m, i, type, &m);                                                            \
+                times(&r, momentum, &m);                                                           \
+                x = o->nesterov ? x + r : m;                                                       \
+            }                                                                                      \
+            times(&r, at.rate, &x);                                                                \
+            w -= r;                                                                                \
+            put(to.w, i, type, &w);                                                                \
+        }                                                                                          \
+    }
+DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_some, dpari_optim_get,
+                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
+DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_some, dpari_optim_get,
+                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
+DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get, dpari_optim_put,
+                dpari_optim_times)
+DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
+                dpari_optim_times)
+
+/* The same functions for a CPU with vectors of 4 doubles. */
+#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
+#define DPARI_OPTIM_WIDE 1
+#define DPARI_OPTIM_IN_WIDE __attribute__((target("avx2")))
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void
+dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t type)
+{
+    dpari_optim_f4 f;
+    if (type == DPAR_F64) {
+        dpari_optim_get(x, from, i, type);
+    } else { /* in assembly, because gcc emits five instructions for it */
+        __builtin_memcpy(&f, (const float *)from + i, sizeof f);
+        __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
+    }
+}
+
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_some *x)
+{
+    const dpari_optim_some zero = {0.0, 0.0, 0.0, 0.0};
+    dpari_optim_some y = *x;
+    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN in x stays */
+    __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
+}
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
+                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
+                                      dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_some,
+                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
+                                      dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_some,
+                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
+                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
+
+/* The same functions for a CPU with vectors of 8 doubles; only for F32. */
+#define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
+    typedef double dpari_optim_eight __attribute__((vector_size(64)));
+typedef float dpari_optim_f8 __attribute__((vector_size(32)));
+typedef int32_t dpari_optim_i8 __attribute__((vector_size(32)));
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_get_eight(dpari_optim_eight *x, const void *from, int64_t i, int32_t type)
+{
+    dpari_optim_f8 f;
+    (void)type;
+    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
+    __asm__("vcvtps2pd %1, %0" : "=v"(*x) : "vm"(f));
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_put_eight(void *to, int64_t i, int32_t type, const dpari_optim_eight *x)
+{
+    const dpari_optim_i8 none = {0}, quiet = none + 0x7fc00000;
+    dpari_optim_f8 f;
+    dpari_optim_i8 nan, bits;
+    (void)type;
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(*x));
+    nan = (dpari_optim_i8)(f != f);
+    bits = ((dpari_optim_i8)f & ~nan) | (quiet & nan);
+    __builtin_memcpy((float *)to + i, &bits, sizeof bits);
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_eight *x)
+{
+    const dpari_optim_eight zero = {0.0};
+    dpari_optim_eight y;
+    __asm__("vmaxpd %1, %2, %0" : "=v"(y) : "v"(*x), "v"(zero));
+    __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
+}
+
+/* Is in assembly, because a compiler could fuse the product with a sum. */
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
+                             const dpari_optim_eight *y)
+{
+    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_times_eight(dpari_optim_eight *to, double by, const dpari_optim_eight *x)
+{
+    const dpari_optim_eight all = {by, by, by, by, by, by, by, by};
+    dpari_optim_times_eight_each(to, &all, x);
+}
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_ADAMW(dpari_optim_adamw_eight, DPAR_F32, dpari_optim_eight,
+                                       dpari_optim_get_eight, dpari_optim_put_eight,
+                                       dpari_optim_root_eight, dpari_optim_times_eight)
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_optim_eight,
+                                     dpari_optim_get_eight, dpari_optim_put_eight,
+                                     dpari_optim_times_eight)
+#else
+#define DPARI_OPTIM_WIDE 0
+#endif
+
+    /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
+     * and the CPU. */
+    static void dpari_optim_update(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                                   const dpari_optim_arrays *p, int32_t type, int64_t n)
+{
+    const int f64 = type == DPAR_F64, adamw = optimizer->kind == DPAR_OPTIMIZER_ADAMW;
+#if DPARI_OPTIM_WIDE
+    if (now->wide > 1 && !f64 && n % 8 == 0) {
+        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(optimizer, now, p, n);
+        return;
+    }
+    if (now->wide) {
+        if (adamw) {
+            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(optimizer, now, p, n);
+        } else {
+            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(optimizer, now, p, n);
+        }
+        return;
+    }
+#endif
+    if (adamw) {
+        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(optimizer, now, p, n);
+    } else {
+        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(optimizer, now, p, n);
+    }
+}
+
+/* The arrays that are stored, for dpari_optim_store. */
+enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
+
+/* Stores updated elements in their type. BF16 is rounded stochastically if the optimizer has this
+ * option. Weights and moments use different random numbers. */
+static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                              int32_t what, void *to, int32_t type, const double *from, int64_t i,
+                              int64_t n)
+{
+    const uint64_t other = UINT64_C(1)
+                           << 63; /* added to streams of moments; weights never reach it */
+    const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
+    float f[DPARI_ELEMENTS];
+    if (type != DPAR_BF16 || !optimizer->stochastic) {
+        dpari_elements_store(to, from, i, n, type);
+        return;
+    }
+    dpari_elements_store(f, from, 0, n, DPAR_F32);
+    dpari_random_round((unsigned char *)to + 2 * i, f, n, optimizer->seed, stream,
+                       now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
+}
+
+/* Updates elements in place if weights and moments are all F64 or all F32, and gradients have that
+ * type or convert to it exactly. Does not update the remainder that is no multiple of the vector
+ * size. Returns the number of elements that were updated, which may be 0. */
+static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                                  const dpar_optimizer_piece *p, int32_t moment_type)
+{
+    const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
+    const int32_t type = p->weight_type, moments = dpari_optimizer_moments(optimizer);
+    const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
+    float g[DPARI_ELEMENTS];
+    dpari_optim_arrays all;
+    int64_t i, some;
+    if (!dpari_is_wide(type) || now->factor == 0.0 || (moments > 0 && moment_type != type) ||
+        (p->gradient_type != type && (type == DPAR_F64 || p->gradient_type == DPAR_F64))) {
+        return 0;
+    }
+    for (i = 0; i < n; i += some) {
+        const unsigned char *from = (const unsigned char *)p->gradient + i * each;
+        some = p->gradient_type == type ? n : dpari_least(DPARI_ELEMENTS, n - i);
+        all.w = (unsigned char *)p->weight + i * bytes;
+        all.g = from;
+        all.m = moments > 0 ? (unsigned char *)p->m + i * bytes : NULL;
+        all.v = moments > 1 ? (unsigned char *)p->v + i * bytes : NULL;
+        if (p->gradient_type != type) {
+            dpari_kern_convert(g, DPAR_F32, from, p->gradient_type, some);
+            all.g = g;
+        }
+        dpari_optim_update(optimizer, now, &all, type, some);
+    }
+    return n;
+}
+
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
+                                         const dpar_optimizer_piece *p, int64_t t, double rate,
+                                         double factor)
+{
+    double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
+    double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
+    int32_t moments = 0, type = 0;
+    dpari_optim_arrays blocks;
+    dpari_optim_now now;
+    int64_t i;
+    if (p == NULL ||
+        dpar_optimizer_check(optimizer, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
+        t < 1 || p->count < 0 || !dpari_is_float(p->gradient_type) ||
+        (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
+                          (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
+        return DPAR_E_ARG;
+    }
+    now.rate = rate;
+    now.factor = factor;
+    now.shrink = 1.0 - rate * optimizer->decay;
+    now.reach = rate / (1.0 - dpari_optim_power(optimizer->beta1, t));
+    now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
+    now.t = t;
+    now.index = p->index;
+    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
+    blocks.w = w;
+    blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
+    blocks.m = moments > 0 ? m : NULL;
+    blocks.v = v;
+    for (i = dpari_optim_direct(optimizer, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
+        dpari_elements_load(w, p->weight, i, n, p->weight_type);
+        if (factor != 0.0) {
+            dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        }
+        if (moments > 0) {
+            dpari_elements_load(m, p->m, i, n, type);
+        }
+        if (moments > 1) {
+            dpari_elements_load(v, p->v, i, n, type);
+        }
+        /* also updates the elements after n, which are not stored */
+        dpari_optim_update(optimizer, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
+        if (moments > 1) {
+            dpari_optim_store(optimizer, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
+        }
+        if (moments > 0) {
+            dpari_optim_store(optimizer, &now, DPARI_OPTIM_M, p->m, type, m, i, n);
+        }
+        dpari_optim_store(optimizer, &now, DPARI_OPTIM_WEIGHT, p->weight, p->weight_type, w, i, n);
+    }
+    return DPAR_OK;
+}
