@@ -603,14 +603,6 @@ DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_
                                             const char *doing, int code);
 /* Reads the notes that have arrived. */
 DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
-/* Discards notes about collectives up to `sequence`: their senders may have finished them by
- * now. */
-DPARI_INTERNAL void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence);
-/* Breaks the communicator if a rank has reported another call than this task's as the collective
- * with the same number. */
-DPARI_INTERNAL void dpari_mpi_compare_heard(const dpari_mpi_task *task);
-/* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
-DPARI_INTERNAL dpar_status dpari_mpi_late(dpari_mpi_task *task);
 /* Returns the elements of the first part of a message that is sent in two parts. No message in one
  * part has this length. -1 if no messages are sent in two parts. */
 DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
@@ -618,11 +610,11 @@ DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
  * negative if there were more than expected. */
 DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
                                        int64_t expected);
-/* Tells the other ranks that this rank waits in the task's call. */
-DPARI_INTERNAL void dpari_mpi_announce(dpari_mpi_task *task);
-/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
- * rank. */
-DPARI_INTERNAL void dpari_mpi_look_for_ended(dpari_mpi_task *task);
+/* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
+ * and then. Returns 1 if it sent some. A note may break the communicator. now: of MPI_Wtime. */
+DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now);
+/* Breaks the communicator if the deadline of the task has passed. */
+DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now);
 /* Waits a moment (0.05 s) for a note that the communicator is broken, because the note contains the
  * reason. It may arrive a little later than the failure in the node's memory. */
 DPARI_INTERNAL void dpari_mpi_hear_why(dpari_mpi_ctx *context);
@@ -860,16 +852,10 @@ DPARI_INTERNAL void dpari_mpi_deal_compare(dpari_mpi_task *task);
 
 /* check - private: compares the calls of all ranks, with check = 1 and before a split. */
 
-/* Posts the comparison of the calls of all ranks. */
-DPARI_INTERNAL int dpari_mpi_check(dpari_mpi_task *task);
-/* True if they are the same. Once the comparison is done. */
-DPARI_INTERNAL int32_t dpari_mpi_agrees(const dpari_mpi_task *task);
-/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
- * differ. */
-DPARI_INTERNAL int dpari_mpi_ask_all(dpari_mpi_task *task);
-/* Breaks the communicator with a message that names rank 0's call and the first call that
- * differs. */
-DPARI_INTERNAL void dpari_mpi_disagree(dpari_mpi_task *task);
+/* Posts the next step of the comparison, and returns 1, or returns 0 if there is nothing to compare
+ * any more. If calls differ, breaks the communicator with a message that names rank 0's call and
+ * the first call that differs. *code: of MPI. */
+DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code);
 
 /* ==== mpi/paths.h ==== */
 
@@ -1491,7 +1477,9 @@ DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context)
     }
 }
 
-DPARI_INTERNAL void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
+/* Discards notes about collectives up to `sequence`: their senders may have finished them by
+ * now. */
+static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 {
     int32_t r;
     for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
@@ -1512,7 +1500,9 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
            (call->variable_counts || h->count == call->count);
 }
 
-DPARI_INTERNAL void dpari_mpi_compare_heard(const dpari_mpi_task *task)
+/* Breaks the communicator if a rank has reported another call than this task's as the collective
+ * with the same number. */
+static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     int32_t r;
@@ -1589,7 +1579,8 @@ static void dpari_mpi_put_elsewhere(dpar_text *text, const dpari_mpi_task *task)
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_mpi_late(dpari_mpi_task *task)
+/* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
+static void dpari_mpi_late(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
@@ -1609,7 +1600,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_late(dpari_mpi_task *task)
         }
         dpari_mpi_put_elsewhere(&t, task);
     }
-    return dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
+    dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
 DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
@@ -1640,7 +1631,8 @@ DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
 
-DPARI_INTERNAL void dpari_mpi_announce(dpari_mpi_task *task)
+/* Tells the other ranks that this rank waits in the task's call. */
+static void dpari_mpi_announce(dpari_mpi_task *task)
 {
     dpari_mpi_note note;
     memset(&note, 0, sizeof note);
@@ -1649,7 +1641,9 @@ DPARI_INTERNAL void dpari_mpi_announce(dpari_mpi_task *task)
     dpari_mpi_tell(task->ctx, &task->ctx->waiting, &note);
 }
 
-DPARI_INTERNAL void dpari_mpi_look_for_ended(dpari_mpi_task *task)
+/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
+ * rank. */
+static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
@@ -1659,6 +1653,50 @@ DPARI_INTERNAL void dpari_mpi_look_for_ended(dpari_mpi_task *task)
     dpar_text_put(&t, ": ");
     if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
         dpari_mpi_break(context, DPAR_E_PEER, why.text, 1);
+    }
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    const double limit = context->comm.timeout_s, quarter = limit > 0 ? limit / 4 : 4.0;
+    int due = 0;
+    if (task->since < 0) {
+        task->since = now;
+        task->next_note = now + (quarter < 1 ? quarter : 1);
+    }
+    task->since += dpari_os_suspended(&task->looked, now);
+    if (now - context->listened > 1e-3) {
+        context->listened = now;
+        dpari_mpi_listen(context);
+        if (context->comm.status >= 0) {
+            dpari_mpi_compare_heard(task);
+        }
+        due = now >= task->next_note;
+    }
+    if (!due || context->comm.status < 0) {
+        return 0;
+    }
+    if (!task->told) {
+        dpari_mpi_forget(context, dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
+    }
+    task->told = 1;
+    task->next_note = now + (quarter < 5 ? quarter : 5);
+    dpari_mpi_announce(task);
+    dpari_mpi_look_for_ended(task);
+    return 1;
+}
+
+DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    const double limit = context->comm.timeout_s;
+    if (!(limit > 0) || now - task->since <= limit || context->comm.status < 0) {
+        return;
+    }
+    dpari_mpi_listen(context);
+    if (context->comm.status >= 0) {
+        dpari_mpi_late(task);
     }
 }
 
@@ -4041,7 +4079,8 @@ static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
     return (int64_t)(h >> 2);
 }
 
-DPARI_INTERNAL int dpari_mpi_check(dpari_mpi_task *task)
+/* Posts the comparison of the calls of all ranks. */
+static int dpari_mpi_check(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int32_t i;
@@ -4059,7 +4098,7 @@ DPARI_INTERNAL int dpari_mpi_check(dpari_mpi_task *task)
                         MPI_INT64_T, MPI_MAX, task->ctx->side);
 }
 
-DPARI_INTERNAL int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
+static int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
 {
     int32_t i, same = 1;
     for (i = 0; i < 7; i++) {
@@ -4068,7 +4107,9 @@ DPARI_INTERNAL int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
     return same;
 }
 
-DPARI_INTERNAL int dpari_mpi_ask_all(dpari_mpi_task *task)
+/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
+ * differ. */
+static int dpari_mpi_ask_all(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpari_record *mine;
@@ -4090,7 +4131,7 @@ static int32_t dpari_mpi_same_call(const dpari_record *a, const dpari_record *b)
            a->tag == b->tag && a->count == b->count && a->state == b->state;
 }
 
-DPARI_INTERNAL void dpari_mpi_disagree(dpari_mpi_task *task)
+static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
     const dpari_record *a = task->calls;
     int32_t r = 1;
@@ -4105,6 +4146,30 @@ DPARI_INTERNAL void dpari_mpi_disagree(dpari_mpi_task *task)
         dpar_text_put(&s, ", with different counts of the pieces");
     }
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 0);
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code)
+{
+    const int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
+    *code = MPI_SUCCESS;
+    switch (task->phase) {
+    case DPARI_MPI_NEW:
+        if (!split && (!task->ctx->options.check || dpari_kind_sends(task->call.kind))) {
+            return 0;
+        }
+        task->phase = DPARI_MPI_CHECKING;
+        *code = dpari_mpi_check(task);
+        return 1;
+    case DPARI_MPI_CHECKING:
+        if (dpari_mpi_agrees(task)) {
+            return 0;
+        }
+        task->phase = DPARI_MPI_TELLING;
+        *code = dpari_mpi_ask_all(task);
+        return 1;
+    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return 1;
+    default: return 0;
+    }
 }
 
 /* ==== mpi/paths.c ==== */
@@ -4489,23 +4554,9 @@ static void dpari_mpi_land(dpari_mpi_task *task)
  * of the operation. */
 static int dpari_mpi_step(dpari_mpi_task *task)
 {
-    int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
-    int check = split || (task->ctx->options.check && !dpari_kind_sends(task->call.kind));
-    switch (task->phase) {
-    case DPARI_MPI_NEW:
-        if (check) {
-            task->phase = DPARI_MPI_CHECKING;
-            return dpari_mpi_check(task);
-        }
-        break;
-    case DPARI_MPI_CHECKING:
-        if (!dpari_mpi_agrees(task)) {
-            task->phase = DPARI_MPI_TELLING;
-            return dpari_mpi_ask_all(task);
-        }
-        break;
-    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return MPI_SUCCESS;
-    default: break;
+    int code;
+    if (dpari_mpi_check_step(task, &code)) {
+        return code;
     }
     task->phase = DPARI_MPI_RUNNING;
     return dpari_mpi_post_step(task);
@@ -4580,42 +4631,12 @@ DPARI_INTERNAL void dpari_mpi_pump(dpari_mpi_world *world)
 
 DPARI_INTERNAL void dpari_mpi_look_round(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *context = task->ctx;
-    double now = MPI_Wtime(), limit = context->comm.timeout_s,
-           quarter = limit > 0 ? limit / 4 : 4.0;
-    int first = 0;
-    if (task->since < 0) {
-        task->since = now;
-        task->next_note = now + (quarter < 1 ? quarter : 1);
+    const double now = MPI_Wtime();
+    if (dpari_mpi_trade_notes(task, now) && task->path == DPARI_MPI_DEALS &&
+        task->ctx->comm.status >= 0) {
+        dpari_mpi_deal_compare(task);
     }
-    task->since += dpari_os_suspended(&task->looked, now);
-    if (now - context->listened > 1e-3) {
-        context->listened = now;
-        dpari_mpi_listen(context);
-        if (context->comm.status >= 0) {
-            dpari_mpi_compare_heard(task);
-        }
-        first = now >= task->next_note;
-    }
-    if (first && context->comm.status >= 0) {
-        if (!task->told) {
-            dpari_mpi_forget(context,
-                             dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
-        }
-        task->told = 1;
-        task->next_note = now + (quarter < 5 ? quarter : 5);
-        dpari_mpi_announce(task);
-        dpari_mpi_look_for_ended(task);
-        if (task->path == DPARI_MPI_DEALS && context->comm.status >= 0) {
-            dpari_mpi_deal_compare(task);
-        }
-    }
-    if (limit > 0 && now - task->since > limit && context->comm.status >= 0) {
-        dpari_mpi_listen(context);
-        if (context->comm.status >= 0) {
-            dpari_mpi_late(task);
-        }
-    }
+    dpari_mpi_check_deadline(task, now);
 }
 
 DPARI_INTERNAL void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)

@@ -23,7 +23,8 @@ static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
     return (int64_t)(h >> 2);
 }
 
-DPARI_INTERNAL int dpari_mpi_check(dpari_mpi_task *task)
+/* Posts the comparison of the calls of all ranks. */
+static int dpari_mpi_check(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int32_t i;
@@ -41,7 +42,7 @@ DPARI_INTERNAL int dpari_mpi_check(dpari_mpi_task *task)
                         MPI_INT64_T, MPI_MAX, task->ctx->side);
 }
 
-DPARI_INTERNAL int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
+static int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
 {
     int32_t i, same = 1;
     for (i = 0; i < 7; i++) {
@@ -50,7 +51,9 @@ DPARI_INTERNAL int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
     return same;
 }
 
-DPARI_INTERNAL int dpari_mpi_ask_all(dpari_mpi_task *task)
+/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
+ * differ. */
+static int dpari_mpi_ask_all(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpari_record *mine;
@@ -72,7 +75,7 @@ static int32_t dpari_mpi_same_call(const dpari_record *a, const dpari_record *b)
            a->tag == b->tag && a->count == b->count && a->state == b->state;
 }
 
-DPARI_INTERNAL void dpari_mpi_disagree(dpari_mpi_task *task)
+static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
     const dpari_record *a = task->calls;
     int32_t r = 1;
@@ -87,4 +90,28 @@ DPARI_INTERNAL void dpari_mpi_disagree(dpari_mpi_task *task)
         dpar_text_put(&s, ", with different counts of the pieces");
     }
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 0);
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code)
+{
+    const int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
+    *code = MPI_SUCCESS;
+    switch (task->phase) {
+    case DPARI_MPI_NEW:
+        if (!split && (!task->ctx->options.check || dpari_kind_sends(task->call.kind))) {
+            return 0;
+        }
+        task->phase = DPARI_MPI_CHECKING;
+        *code = dpari_mpi_check(task);
+        return 1;
+    case DPARI_MPI_CHECKING:
+        if (dpari_mpi_agrees(task)) {
+            return 0;
+        }
+        task->phase = DPARI_MPI_TELLING;
+        *code = dpari_mpi_ask_all(task);
+        return 1;
+    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return 1;
+    default: return 0;
+    }
 }

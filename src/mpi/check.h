@@ -5,15 +5,9 @@
 
 #include "mpi_private.h"
 
-/* Posts the comparison of the calls of all ranks. */
-DPARI_INTERNAL int dpari_mpi_check(dpari_mpi_task *task);
-/* True if they are the same. Once the comparison is done. */
-DPARI_INTERNAL int32_t dpari_mpi_agrees(const dpari_mpi_task *task);
-/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
- * differ. */
-DPARI_INTERNAL int dpari_mpi_ask_all(dpari_mpi_task *task);
-/* Breaks the communicator with a message that names rank 0's call and the first call that
- * differs. */
-DPARI_INTERNAL void dpari_mpi_disagree(dpari_mpi_task *task);
+/* Posts the next step of the comparison, and returns 1, or returns 0 if there is nothing to compare
+ * any more. If calls differ, breaks the communicator with a message that names rank 0's call and
+ * the first call that differs. *code: of MPI. */
+DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code);
 
 #endif

@@ -177,7 +177,9 @@ DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context)
     }
 }
 
-DPARI_INTERNAL void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
+/* Discards notes about collectives up to `sequence`: their senders may have finished them by
+ * now. */
+static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 {
     int32_t r;
     for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
@@ -198,7 +200,9 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
            (call->variable_counts || h->count == call->count);
 }
 
-DPARI_INTERNAL void dpari_mpi_compare_heard(const dpari_mpi_task *task)
+/* Breaks the communicator if a rank has reported another call than this task's as the collective
+ * with the same number. */
+static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     int32_t r;
@@ -275,7 +279,8 @@ static void dpari_mpi_put_elsewhere(dpar_text *text, const dpari_mpi_task *task)
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_mpi_late(dpari_mpi_task *task)
+/* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
+static void dpari_mpi_late(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
@@ -295,7 +300,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_late(dpari_mpi_task *task)
         }
         dpari_mpi_put_elsewhere(&t, task);
     }
-    return dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
+    dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
 DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
@@ -326,7 +331,8 @@ DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
 
-DPARI_INTERNAL void dpari_mpi_announce(dpari_mpi_task *task)
+/* Tells the other ranks that this rank waits in the task's call. */
+static void dpari_mpi_announce(dpari_mpi_task *task)
 {
     dpari_mpi_note note;
     memset(&note, 0, sizeof note);
@@ -335,7 +341,9 @@ DPARI_INTERNAL void dpari_mpi_announce(dpari_mpi_task *task)
     dpari_mpi_tell(task->ctx, &task->ctx->waiting, &note);
 }
 
-DPARI_INTERNAL void dpari_mpi_look_for_ended(dpari_mpi_task *task)
+/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
+ * rank. */
+static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
@@ -345,6 +353,50 @@ DPARI_INTERNAL void dpari_mpi_look_for_ended(dpari_mpi_task *task)
     dpar_text_put(&t, ": ");
     if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
         dpari_mpi_break(context, DPAR_E_PEER, why.text, 1);
+    }
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    const double limit = context->comm.timeout_s, quarter = limit > 0 ? limit / 4 : 4.0;
+    int due = 0;
+    if (task->since < 0) {
+        task->since = now;
+        task->next_note = now + (quarter < 1 ? quarter : 1);
+    }
+    task->since += dpari_os_suspended(&task->looked, now);
+    if (now - context->listened > 1e-3) {
+        context->listened = now;
+        dpari_mpi_listen(context);
+        if (context->comm.status >= 0) {
+            dpari_mpi_compare_heard(task);
+        }
+        due = now >= task->next_note;
+    }
+    if (!due || context->comm.status < 0) {
+        return 0;
+    }
+    if (!task->told) {
+        dpari_mpi_forget(context, dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
+    }
+    task->told = 1;
+    task->next_note = now + (quarter < 5 ? quarter : 5);
+    dpari_mpi_announce(task);
+    dpari_mpi_look_for_ended(task);
+    return 1;
+}
+
+DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    const double limit = context->comm.timeout_s;
+    if (!(limit > 0) || now - task->since <= limit || context->comm.status < 0) {
+        return;
+    }
+    dpari_mpi_listen(context);
+    if (context->comm.status >= 0) {
+        dpari_mpi_late(task);
     }
 }
 

@@ -19,14 +19,6 @@ DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_
                                             const char *doing, int code);
 /* Reads the notes that have arrived. */
 DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
-/* Discards notes about collectives up to `sequence`: their senders may have finished them by
- * now. */
-DPARI_INTERNAL void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence);
-/* Breaks the communicator if a rank has reported another call than this task's as the collective
- * with the same number. */
-DPARI_INTERNAL void dpari_mpi_compare_heard(const dpari_mpi_task *task);
-/* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
-DPARI_INTERNAL dpar_status dpari_mpi_late(dpari_mpi_task *task);
 /* Returns the elements of the first part of a message that is sent in two parts. No message in one
  * part has this length. -1 if no messages are sent in two parts. */
 DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
@@ -34,11 +26,11 @@ DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
  * negative if there were more than expected. */
 DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
                                        int64_t expected);
-/* Tells the other ranks that this rank waits in the task's call. */
-DPARI_INTERNAL void dpari_mpi_announce(dpari_mpi_task *task);
-/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
- * rank. */
-DPARI_INTERNAL void dpari_mpi_look_for_ended(dpari_mpi_task *task);
+/* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
+ * and then. Returns 1 if it sent some. A note may break the communicator. now: of MPI_Wtime. */
+DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now);
+/* Breaks the communicator if the deadline of the task has passed. */
+DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now);
 /* Waits a moment (0.05 s) for a note that the communicator is broken, because the note contains the
  * reason. It may arrive a little later than the failure in the node's memory. */
 DPARI_INTERNAL void dpari_mpi_hear_why(dpari_mpi_ctx *context);

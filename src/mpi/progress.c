@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "progress.h"
 
-#include "../comm/os.h"
 #include "all_to_all_v.h"
 #include "check.h"
 #include "exchange_v.h"
@@ -63,23 +62,9 @@ static void dpari_mpi_land(dpari_mpi_task *task)
  * of the operation. */
 static int dpari_mpi_step(dpari_mpi_task *task)
 {
-    int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
-    int check = split || (task->ctx->options.check && !dpari_kind_sends(task->call.kind));
-    switch (task->phase) {
-    case DPARI_MPI_NEW:
-        if (check) {
-            task->phase = DPARI_MPI_CHECKING;
-            return dpari_mpi_check(task);
-        }
-        break;
-    case DPARI_MPI_CHECKING:
-        if (!dpari_mpi_agrees(task)) {
-            task->phase = DPARI_MPI_TELLING;
-            return dpari_mpi_ask_all(task);
-        }
-        break;
-    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return MPI_SUCCESS;
-    default: break;
+    int code;
+    if (dpari_mpi_check_step(task, &code)) {
+        return code;
     }
     task->phase = DPARI_MPI_RUNNING;
     return dpari_mpi_post_step(task);
@@ -154,42 +139,12 @@ DPARI_INTERNAL void dpari_mpi_pump(dpari_mpi_world *world)
 
 DPARI_INTERNAL void dpari_mpi_look_round(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *context = task->ctx;
-    double now = MPI_Wtime(), limit = context->comm.timeout_s,
-           quarter = limit > 0 ? limit / 4 : 4.0;
-    int first = 0;
-    if (task->since < 0) {
-        task->since = now;
-        task->next_note = now + (quarter < 1 ? quarter : 1);
+    const double now = MPI_Wtime();
+    if (dpari_mpi_trade_notes(task, now) && task->path == DPARI_MPI_DEALS &&
+        task->ctx->comm.status >= 0) {
+        dpari_mpi_deal_compare(task);
     }
-    task->since += dpari_os_suspended(&task->looked, now);
-    if (now - context->listened > 1e-3) {
-        context->listened = now;
-        dpari_mpi_listen(context);
-        if (context->comm.status >= 0) {
-            dpari_mpi_compare_heard(task);
-        }
-        first = now >= task->next_note;
-    }
-    if (first && context->comm.status >= 0) {
-        if (!task->told) {
-            dpari_mpi_forget(context,
-                             dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
-        }
-        task->told = 1;
-        task->next_note = now + (quarter < 5 ? quarter : 5);
-        dpari_mpi_announce(task);
-        dpari_mpi_look_for_ended(task);
-        if (task->path == DPARI_MPI_DEALS && context->comm.status >= 0) {
-            dpari_mpi_deal_compare(task);
-        }
-    }
-    if (limit > 0 && now - task->since > limit && context->comm.status >= 0) {
-        dpari_mpi_listen(context);
-        if (context->comm.status >= 0) {
-            dpari_mpi_late(task);
-        }
-    }
+    dpari_mpi_check_deadline(task, now);
 }
 
 DPARI_INTERNAL void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)
