@@ -271,20 +271,6 @@ typedef struct dpar_cluster {
     char source[96];                    /* source of the machine's numbers, with the date */
 } dpar_cluster;
 
-/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
- * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
-DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
-/* Returns the name of machine number `index`, or NULL if there is none. Indices count from 0. The
- * text is static. O(1). */
-DPAR_API const char *dpar_cluster_name(int32_t index);
-/* Returns the name of chip number `index`, or NULL if there is none. Indices count from 0. To get
- * the chip itself, read the machine "1:NAME" with dpar_cluster_read and take its gpu. The text is
- * static. O(1). */
-DPAR_API const char *dpar_gpu_name(int32_t index);
-
-/* Sets the default constants of a generation, with their source, date and errors. An unknown
- * generation gets the constants of DPAR_GEN_OTHER. O(1). */
-DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 /* Returns the name of a calibration constant, or NULL if there is no such constant. The names are
  * keys of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us", "link_share", ... The text is
  * static. O(1). */
@@ -324,6 +310,25 @@ DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, 
  * full, and with DPAR_E_ARG if gpus is below 1 or a machine without NICs would get several
  * nodes. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *cluster, int32_t gpus, dpar_why *why);
+
+/* ==== cost/machines.h ==== */
+
+/* machines - machines and chips by name, and the default calibration of each generation. */
+
+/* Finds a machine by its name ("derecho", "dgx-h100"), in upper or lower case. *cluster is written
+ * on success only. O(presets). Fails with DPAR_E_UNKNOWN; the message names the nearest machine. */
+DPAR_API dpar_status dpar_cluster_find(dpar_cluster *cluster, const char *name, dpar_why *why);
+/* Returns the name of machine number `index`, or NULL if there is none. Indices count from 0. The
+ * text is static. O(1). */
+DPAR_API const char *dpar_cluster_name(int32_t index);
+/* Returns the name of chip number `index`, or NULL if there is none. Indices count from 0. To get
+ * the chip itself, read the machine "1:NAME" with dpar_cluster_read and take its gpu. The text is
+ * static. O(1). */
+DPAR_API const char *dpar_gpu_name(int32_t index);
+
+/* Sets the default constants of a generation, with their source, date and errors. An unknown
+ * generation gets the constants of DPAR_GEN_OTHER. O(1). */
+DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 
 /* ==== cost/collective.h ==== */
 
@@ -1581,6 +1586,23 @@ DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
 /* Checks that every number of the machine is in its range and none is NaN. */
 DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *cluster, dpar_why *why);
 
+/* machines.c */
+
+/* Finds a chip by its name. */
+DPARI_INTERNAL dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why);
+/* Finds a machine by its name. */
+DPARI_INTERNAL dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
+                                               dpar_why *why);
+/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for these
+ * GPUs. */
+DPARI_INTERNAL void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node);
+/* Sets the NICs of a machine of several nodes for which the text gives none: one NIC per chip. */
+DPARI_INTERNAL void dpari_cluster_usual_nics(dpar_cluster *cluster);
+/* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
+ * machine with a name keeps its links. */
+DPARI_INTERNAL dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
+                                                  dpar_why *why);
+
 /* workload.c */
 
 /* Returns "megatron", "core", ..., or "?" for an unknown stack. */
@@ -2733,15 +2755,10 @@ DPARI_INTERNAL dpar_status dpari_json_next(dpari_json *json, dpari_json_item *it
     return st;
 }
 
-/* ==== cost/cluster.c ==== */
+/* ==== cost/machines.c ==== */
 
-/* The tables of chips, machines and calibration constants, the search for a name in them, the
- * reader of the text form, and the checks of a machine. Programs call dpar_cluster_read or
- * dpar_cluster_find; the planner calls dpari_cluster_check.
- *
- * A text is read twice: first for the number of nodes, the GPUs per node and the chip, then for all
- * other numbers. Otherwise a chip that is named late in the text would overwrite numbers that were
- * set before it. */
+/* The tables of chips, machines and calibration constants, and the search for a name in them.
+ * Programs call dpar_cluster_find; the reader of the text form calls the functions below it. */
 
 /* ---- chips ----------------------------------------------------------------------------------- */
 
@@ -2997,74 +3014,6 @@ static const struct {
     {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
      "a file of doctor --cluster, else a guess"}};
 
-/* What fields of a machine take in addition to DPARI_FIELD_*. */
-enum {
-    DPARI_MACHINE_NODES = DPARI_FIELD_OWN,
-    DPARI_MACHINE_GPUS,
-    DPARI_MACHINE_GPU,
-    DPARI_MACHINE_NICS,
-    DPARI_MACHINE_CURVE, /* the field is a dpar_curve */
-    DPARI_MACHINE_SETTINGS,
-    DPARI_MACHINE_NAME
-};
-
-#define DPARI_MACHINE_FIELD(name, kind, field)                                                     \
-    {                                                                                              \
-        name, kind, DPARI_PLACE(dpar_cluster, field)                                               \
-    }
-/* The fields of the text form. The calibration constants are last, in the order of DPAR_CAL_*. */
-enum { DPARI_KEY_STREAM = 14, DPARI_KEY_CAL = 30 };
-static const dpari_field dpari_machine_field[DPARI_KEY_CAL + DPAR_CAL_COUNT] = {
-    {"nodes", DPARI_MACHINE_NODES, 0},
-    {"gpus", DPARI_MACHINE_GPUS, 0},
-    {"gpu", DPARI_MACHINE_GPU, 0},
-    {"nic", DPARI_MACHINE_NICS, 0},
-    DPARI_MACHINE_FIELD("nvlink", DPARI_FIELD_GIGA, link_Bps),
-    DPARI_MACHINE_FIELD("switched", DPARI_FIELD_YES_NO, link_switched),
-    DPARI_MACHINE_FIELD("nvls", DPARI_FIELD_YES_NO, link_reduces),
-    DPARI_MACHINE_FIELD("sharp", DPARI_FIELD_YES_NO, net_reduces),
-    DPARI_MACHINE_FIELD("taper", DPARI_FIELD_REAL, taper),
-    DPARI_MACHINE_FIELD("memory", DPARI_FIELD_GIGA, gpu.memory_bytes),
-    DPARI_MACHINE_FIELD("tflops", DPARI_FIELD_TERA, gpu.flops[DPAR_BF16]),
-    DPARI_MACHINE_FIELD("pcie", DPARI_FIELD_GIGA, gpu.pcie_Bps),
-    DPARI_MACHINE_FIELD("host", DPARI_FIELD_GIGA, host_bytes),
-    DPARI_MACHINE_FIELD("nvme", DPARI_FIELD_GIGA, nvme_Bps),
-    DPARI_MACHINE_FIELD("stream", DPARI_FIELD_GIGA, gpu.memory_Bps),
-    DPARI_MACHINE_FIELD("tflops32", DPARI_FIELD_TERA, gpu.flops[DPAR_F32]),
-    DPARI_MACHINE_FIELD("tflops64", DPARI_FIELD_TERA, gpu.flops[DPAR_F64]),
-    DPARI_MACHINE_FIELD("halo_copy", DPARI_FIELD_GIGA, halo.copy_Bps),
-    DPARI_MACHINE_FIELD("halo_run", DPARI_FIELD_NANO, halo.run_s),
-    DPARI_MACHINE_FIELD("halo_peer", DPARI_FIELD_MICRO, halo.peer_s),
-    DPARI_MACHINE_FIELD("halo_msg", DPARI_FIELD_MICRO, halo.message_s),
-    DPARI_MACHINE_FIELD("halo_nic", DPARI_FIELD_GIGA, halo.nic_Bps),
-    DPARI_MACHINE_FIELD("halo_cache", DPARI_FIELD_MEGA, halo.cache_bytes),
-    DPARI_MACHINE_FIELD("halo_far", DPARI_FIELD_NANO, halo.far_s),
-    DPARI_MACHINE_FIELD("link_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK]),
-    DPARI_MACHINE_FIELD("link_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK_SEND]),
-    DPARI_MACHINE_FIELD("net_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET]),
-    DPARI_MACHINE_FIELD("net_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET_SEND]),
-    {"settings", DPARI_MACHINE_SETTINGS, 0},
-    {"machine", DPARI_MACHINE_NAME, 0},
-    DPARI_MACHINE_FIELD("gemm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_GEMM]),
-    DPARI_MACHINE_FIELD("attention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_ATTENTION]),
-    DPARI_MACHINE_FIELD("hbm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_HBM]),
-    DPARI_MACHINE_FIELD("launch_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LAUNCH_S]),
-    DPARI_MACHINE_FIELD("link_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_LINK_SHARE]),
-    DPARI_MACHINE_FIELD("link_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LINK_S]),
-    DPARI_MACHINE_FIELD("net_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_NET_SHARE]),
-    DPARI_MACHINE_FIELD("net_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_NET_S]),
-    DPARI_MACHINE_FIELD("base_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_BASE_S]),
-    DPARI_MACHINE_FIELD("contention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_CONTENTION]),
-    DPARI_MACHINE_FIELD("skew", DPARI_FIELD_REAL, cal.value[DPAR_CAL_SKEW]),
-    DPARI_MACHINE_FIELD("step_ms", DPARI_FIELD_MILLI, cal.value[DPAR_CAL_STEP_S]),
-    DPARI_MACHINE_FIELD("hop_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_HOP_S])};
-
-DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
-{
-    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_machine_field[DPARI_KEY_CAL + which].name
-                                                : NULL;
-}
-
 /* The constants of each generation that were set by measurements, as bits 1 << DPAR_CAL_*. Their
  * error is assumed to be 10 %, which is about the scatter in the tables of
  * docs/records/accuracy.md. The error of an estimated constant is assumed to be 20 %. Neither
@@ -3213,8 +3162,7 @@ static DPARI_COLD void dpari_gpu_fill(dpar_gpu *gpu, int32_t i)
     dpari_copy_text(gpu->source, sizeof(gpu->source), name, sizeof(gpu->source));
 }
 
-/* Finds a chip by its name. */
-static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_gpu_name, &nearest);
     if (i >= 0) {
@@ -3231,17 +3179,15 @@ static int32_t dpari_gpu_row(const dpar_gpu *gpu)
     return dpari_preset_find(gpu->name, dpari_length(gpu->name), dpar_gpu_name, &unused);
 }
 
-/* Sets the NICs of a machine of several nodes for which the text gives none: one NIC per chip. */
-static void dpari_cluster_usual_nics(dpar_cluster *cluster)
+DPARI_INTERNAL void dpari_cluster_usual_nics(dpar_cluster *cluster)
 {
     int32_t i = dpari_gpu_row(&cluster->gpu);
     cluster->nics = cluster->gpus_per_node;
     cluster->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
-/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for these
- * GPUs. */
-static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node)
+DPARI_INTERNAL DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes,
+                                                     int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&cluster->gpu);
     dpar_calibration_init(&cluster->cal, cluster->gpu.generation);
@@ -3286,9 +3232,8 @@ static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
     dpari_copy_text(cluster->source, sizeof(cluster->source), gpu, sizeof(cluster->source));
 }
 
-/* Finds a machine by its name. */
-static dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
-                                       dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
+                                               dpar_why *why)
 {
     int32_t nearest = 0, i = dpari_preset_find(s, n, dpar_cluster_name, &nearest);
     if (i >= 0) {
@@ -3305,12 +3250,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *cluster, const c
     return dpari_cluster_slice(cluster, name, dpari_length(name), why);
 }
 
-/* ---- settings -------------------------------------------------------------------------------- */
-
-/* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
- * machine with a name keeps its links. */
-static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
-                                                     dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s,
+                                                             size_t n, dpar_why *why)
 {
     int32_t unused = 0, machine = dpari_preset_find(cluster->name, dpari_length(cluster->name),
                                                     dpar_cluster_name, &unused);
@@ -3327,6 +3268,87 @@ static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, cons
     dpari_cluster_transport(cluster, dpari_machine[machine].transport);
     return DPAR_OK;
 }
+
+/* ==== cost/cluster.c ==== */
+
+/* The reader of the text form of a machine, and the checks of a machine. Programs call
+ * dpar_cluster_read; the planner calls dpari_cluster_check.
+ *
+ * A text is read twice: first for the number of nodes, the GPUs per node and the chip, then for all
+ * other numbers. Otherwise a chip that is named late in the text would overwrite numbers that were
+ * set before it. */
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+/* What fields of a machine take in addition to DPARI_FIELD_*. */
+enum {
+    DPARI_MACHINE_NODES = DPARI_FIELD_OWN,
+    DPARI_MACHINE_GPUS,
+    DPARI_MACHINE_GPU,
+    DPARI_MACHINE_NICS,
+    DPARI_MACHINE_CURVE, /* the field is a dpar_curve */
+    DPARI_MACHINE_SETTINGS,
+    DPARI_MACHINE_NAME
+};
+
+#define DPARI_MACHINE_FIELD(name, kind, field)                                                     \
+    {                                                                                              \
+        name, kind, DPARI_PLACE(dpar_cluster, field)                                               \
+    }
+/* The fields of the text form. The calibration constants are last, in the order of DPAR_CAL_*. */
+enum { DPARI_KEY_STREAM = 14, DPARI_KEY_CAL = 30 };
+static const dpari_field dpari_machine_field[DPARI_KEY_CAL + DPAR_CAL_COUNT] = {
+    {"nodes", DPARI_MACHINE_NODES, 0},
+    {"gpus", DPARI_MACHINE_GPUS, 0},
+    {"gpu", DPARI_MACHINE_GPU, 0},
+    {"nic", DPARI_MACHINE_NICS, 0},
+    DPARI_MACHINE_FIELD("nvlink", DPARI_FIELD_GIGA, link_Bps),
+    DPARI_MACHINE_FIELD("switched", DPARI_FIELD_YES_NO, link_switched),
+    DPARI_MACHINE_FIELD("nvls", DPARI_FIELD_YES_NO, link_reduces),
+    DPARI_MACHINE_FIELD("sharp", DPARI_FIELD_YES_NO, net_reduces),
+    DPARI_MACHINE_FIELD("taper", DPARI_FIELD_REAL, taper),
+    DPARI_MACHINE_FIELD("memory", DPARI_FIELD_GIGA, gpu.memory_bytes),
+    DPARI_MACHINE_FIELD("tflops", DPARI_FIELD_TERA, gpu.flops[DPAR_BF16]),
+    DPARI_MACHINE_FIELD("pcie", DPARI_FIELD_GIGA, gpu.pcie_Bps),
+    DPARI_MACHINE_FIELD("host", DPARI_FIELD_GIGA, host_bytes),
+    DPARI_MACHINE_FIELD("nvme", DPARI_FIELD_GIGA, nvme_Bps),
+    DPARI_MACHINE_FIELD("stream", DPARI_FIELD_GIGA, gpu.memory_Bps),
+    DPARI_MACHINE_FIELD("tflops32", DPARI_FIELD_TERA, gpu.flops[DPAR_F32]),
+    DPARI_MACHINE_FIELD("tflops64", DPARI_FIELD_TERA, gpu.flops[DPAR_F64]),
+    DPARI_MACHINE_FIELD("halo_copy", DPARI_FIELD_GIGA, halo.copy_Bps),
+    DPARI_MACHINE_FIELD("halo_run", DPARI_FIELD_NANO, halo.run_s),
+    DPARI_MACHINE_FIELD("halo_peer", DPARI_FIELD_MICRO, halo.peer_s),
+    DPARI_MACHINE_FIELD("halo_msg", DPARI_FIELD_MICRO, halo.message_s),
+    DPARI_MACHINE_FIELD("halo_nic", DPARI_FIELD_GIGA, halo.nic_Bps),
+    DPARI_MACHINE_FIELD("halo_cache", DPARI_FIELD_MEGA, halo.cache_bytes),
+    DPARI_MACHINE_FIELD("halo_far", DPARI_FIELD_NANO, halo.far_s),
+    DPARI_MACHINE_FIELD("link_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK]),
+    DPARI_MACHINE_FIELD("link_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_LINK_SEND]),
+    DPARI_MACHINE_FIELD("net_reduce", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET]),
+    DPARI_MACHINE_FIELD("net_send", DPARI_MACHINE_CURVE, curve[DPAR_CURVE_NET_SEND]),
+    {"settings", DPARI_MACHINE_SETTINGS, 0},
+    {"machine", DPARI_MACHINE_NAME, 0},
+    DPARI_MACHINE_FIELD("gemm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_GEMM]),
+    DPARI_MACHINE_FIELD("attention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_ATTENTION]),
+    DPARI_MACHINE_FIELD("hbm", DPARI_FIELD_REAL, cal.value[DPAR_CAL_HBM]),
+    DPARI_MACHINE_FIELD("launch_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LAUNCH_S]),
+    DPARI_MACHINE_FIELD("link_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_LINK_SHARE]),
+    DPARI_MACHINE_FIELD("link_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_LINK_S]),
+    DPARI_MACHINE_FIELD("net_share", DPARI_FIELD_REAL, cal.value[DPAR_CAL_NET_SHARE]),
+    DPARI_MACHINE_FIELD("net_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_NET_S]),
+    DPARI_MACHINE_FIELD("base_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_BASE_S]),
+    DPARI_MACHINE_FIELD("contention", DPARI_FIELD_REAL, cal.value[DPAR_CAL_CONTENTION]),
+    DPARI_MACHINE_FIELD("skew", DPARI_FIELD_REAL, cal.value[DPAR_CAL_SKEW]),
+    DPARI_MACHINE_FIELD("step_ms", DPARI_FIELD_MILLI, cal.value[DPAR_CAL_STEP_S]),
+    DPARI_MACHINE_FIELD("hop_us", DPARI_FIELD_MICRO, cal.value[DPAR_CAL_HOP_S])};
+
+DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
+{
+    return which >= 0 && which < DPAR_CAL_COUNT ? dpari_machine_field[DPARI_KEY_CAL + which].name
+                                                : NULL;
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
 
 /* Sets nodes= or gpus=. A machine that gets a second node also gets NICs if it had none. If the
  * number of GPUs per node changes, the number of NICs changes in proportion. */

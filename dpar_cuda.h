@@ -79,12 +79,7 @@
 
 /* ==== cuda/cuda.h ==== */
 
-/* cuda - uses a GPU: fills in the tables of functions for its memory, draws random numbers in
- * kernels, and measures its speed. */
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+/* cuda - uses a GPU: fills in the tables of functions for its memory. */
 
 /* A CUDA stream. This is cudaStream_t, declared without CUDA's headers. */
 typedef struct CUstream_st *dpar_cuda_stream;
@@ -150,7 +145,9 @@ DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu);
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
-/* ---- random numbers in your kernels ----
+/* ==== cuda/kernel_random.h ==== */
+
+/* kernel_random - draws random numbers in kernels, for dropout.
  *
  * Your kernels can call these functions. They compute the random numbers of dpar_random_uniform
  * (random.h), and apply dropout with them. They also work on the host, in every file that includes
@@ -270,7 +267,9 @@ DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t bl
     y[3] = dpari_cuda_dropout_word(d, words[3], x[3]);
 }
 
-/* ---- measuring ---- */
+/* ==== cuda/measure.h ==== */
+
+/* measure - measures the speed of a GPU, for the cost model of dpar_cost.h. */
 
 /* Describes a measurement. 0 selects the default of each field. */
 typedef struct dpar_cuda_measure_desc {
@@ -327,10 +326,6 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                                              double peak_memory_Bps, double peak_flops,
                                              double peak_link_Bps, char *text, int64_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
-
 #endif /* DPAR_CUDA_H */
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
@@ -341,7 +336,17 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
     !defined(DPAR_CUDA_IMPLEMENTATION_DONE)
 #define DPAR_CUDA_IMPLEMENTATION_DONE
 
-/* ==== cuda/cuda.c ==== */
+/* ==== cuda/platform.h ==== */
+
+/* platform - private: the headers of the system, and words that mark functions for nvcc. How the
+ * implementation works:
+ *
+ * A function of the table dpar_mem checks its arguments on the host, describes the work in a struct
+ * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work that consists
+ * of many pieces (boxes, spans, blocks) is put into as few launches as the size of the arguments
+ * allows (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a
+ * vector of 16 bytes where addresses allow it. The combinations of types that training uses have
+ * separate kernels, in which the types are constants (dpari_cuda_is). */
 
 #ifndef __cplusplus
 #error "dpar_cuda.h: the implementation is C++ for nvcc (-x cu)"
@@ -357,21 +362,6 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 #include <time.h>
 #include <unistd.h>
 
-/* How the implementation works.
- *
- * A function of the table dpar_mem checks its arguments on the host, describes the work in a struct
- * that is passed to a kernel by value, and launches the kernel on gpu->stream. Work that consists
- * of many pieces (boxes, spans, blocks) is put into as few launches as the size of the arguments
- * allows (dpari_cuda_batch). Most kernels handle four elements at a time (dpari_cuda_four), as a
- * vector of 16 bytes where addresses allow it. The combinations of types that training uses have
- * separate kernels, in which the types are constants (dpari_cuda_is). */
-
-/* ---- numbers -----------------------------------------------------------------------------------
- *
- * Each addition and each product is rounded, because the compiler must not contract them; where a
- * fused multiply-add is wanted, the code calls fma. The bits therefore depend on neither the
- * compiler nor the device. */
-
 #define DPARI_CUDA_FN __host__ __device__ static inline
 
 #if defined(__CUDACC__)
@@ -385,19 +375,22 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 #define DPARI_CUDA_ARGS const
 #endif
 
+/* ==== cuda/numbers.h ==== */
+
+/* numbers - private: arithmetic and conversions of single numbers. Each addition and each product
+ * is rounded, because the compiler must not contract them; where a fused multiply-add is wanted,
+ * the code calls fma. The bits therefore depend on neither the compiler nor the device. */
+
 #if defined(__CUDA_ARCH__)
-#define DPARI_CUDA_ROUNDED(name, type, intrinsic, sign)                                            \
-    DPARI_CUDA_FN type name(type a, type b)                                                        \
-    {                                                                                              \
-        return intrinsic(a, b);                                                                    \
-    }
+#define DPARI_CUDA_ROUND(intrinsic, sign, a, b) intrinsic(a, b)
 #else
+#define DPARI_CUDA_ROUND(intrinsic, sign, a, b) ((a)sign(b))
+#endif
 #define DPARI_CUDA_ROUNDED(name, type, intrinsic, sign)                                            \
     DPARI_CUDA_FN type name(type a, type b)                                                        \
     {                                                                                              \
-        return a sign b;                                                                           \
+        return DPARI_CUDA_ROUND(intrinsic, sign, a, b);                                            \
     }
-#endif
 DPARI_CUDA_ROUNDED(dpari_cuda_add, float, __fadd_rn, +)
 DPARI_CUDA_ROUNDED(dpari_cuda_add, double, __dadd_rn, +)
 DPARI_CUDA_ROUNDED(dpari_cuda_mul, float, __fmul_rn, *)
@@ -498,12 +491,6 @@ DPARI_CUDA_FN float dpari_cuda_from_f16(uint16_t h)
 #endif
 }
 
-DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
-{
-    const float f = (float)d;
-    return f != f ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : f;
-}
-
 DPARI_CUDA_FN double dpari_cuda_from_f32(float f)
 {
     const uint32_t x = dpari_cuda_bits<uint32_t>(f);
@@ -525,14 +512,10 @@ DPARI_CUDA_FN double dpari_cuda_plain(double d)
     return d != d ? dpari_cuda_bits<double>(UINT64_C(0x7ff8) << 48) : d;
 }
 
-/* ---- four elements at a time -------------------------------------------------------------------
- *
- * A four holds four elements of any type as bits. They are converted to numbers later, so that the
- * loads of several arrays are in flight together. */
-
-struct dpari_cuda_four {
-    uint32_t x[8];
-};
+DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
+{
+    return dpari_cuda_plain((float)d);
+}
 
 DPARI_CUDA_FN int32_t dpari_cuda_width(int32_t type)
 {
@@ -549,6 +532,26 @@ DPARI_CUDA_FN int32_t dpari_cuda_width(int32_t type)
     default: return 1;
     }
 }
+
+static int dpari_cuda_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* True if reductions support the type: all but TF32, F8 and F4. */
+static int dpari_cuda_can_reduce(int32_t type)
+{
+    return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
+}
+
+/* ==== cuda/four.h ==== */
+
+/* four - private: four elements at a time. A four holds four elements of any type as bits. They are
+ * converted to numbers later, so that the loads of several arrays are in flight together. */
+
+struct dpari_cuda_four {
+    uint32_t x[8];
+};
 
 /* True if four elements from index `first` on can be accessed as a vector. */
 DPARI_CUDA_FN int dpari_cuda_even(const void *base, int64_t first, int32_t width)
@@ -575,6 +578,15 @@ template <int S, typename V> __device__ static inline void dpari_cuda_put(V *at,
     }
 }
 
+/* Stores the four words of a vector of 16 bytes. */
+__device__ static inline void dpari_cuda_unpack(uint32_t *x, const uint4 &v)
+{
+    x[0] = v.x;
+    x[1] = v.y;
+    x[2] = v.z;
+    x[3] = v.w;
+}
+
 /* Loads elements i to i + 3. Elements outside of [0, count) become 0. WIDE 0: elements have at most
  * 4 bytes. dpari_cuda_store stores the elements within [0, count). */
 template <int S, int WIDE = 1>
@@ -588,17 +600,10 @@ __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void 
             four->x[0] = v.x;
             four->x[1] = v.y;
         } else {
-            const uint4 v = dpari_cuda_get<S>((const uint4 *)(const void *)at);
-            four->x[0] = v.x;
-            four->x[1] = v.y;
-            four->x[2] = v.z;
-            four->x[3] = v.w;
+            const uint4 *vector = (const uint4 *)(const void *)at;
+            dpari_cuda_unpack(four->x, dpari_cuda_get<S>(vector));
             if (WIDE && width == 8) {
-                const uint4 w = dpari_cuda_get<S>((const uint4 *)(const void *)at + 1);
-                four->x[4] = w.x;
-                four->x[5] = w.y;
-                four->x[6] = w.z;
-                four->x[7] = w.w;
+                dpari_cuda_unpack(four->x + 4, dpari_cuda_get<S>(vector + 1));
             }
         }
         return;
@@ -626,23 +631,13 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
     unsigned char *at = (unsigned char *)base + i * width;
     if (even && i >= 0 && i + 4 <= count) {
         if (width == 2) {
-            uint2 v;
-            v.x = four->x[0];
-            v.y = four->x[1];
-            dpari_cuda_put<S>((uint2 *)(void *)at, v);
+            dpari_cuda_put<S>((uint2 *)(void *)at, make_uint2(four->x[0], four->x[1]));
         } else {
-            uint4 v;
-            v.x = four->x[0];
-            v.y = four->x[1];
-            v.z = four->x[2];
-            v.w = four->x[3];
-            dpari_cuda_put<S>((uint4 *)(void *)at, v);
+            const uint32_t *x = four->x;
+            uint4 *vector = (uint4 *)(void *)at;
+            dpari_cuda_put<S>(vector, make_uint4(x[0], x[1], x[2], x[3]));
             if (WIDE && width == 8) {
-                v.x = four->x[4];
-                v.y = four->x[5];
-                v.z = four->x[6];
-                v.w = four->x[7];
-                dpari_cuda_put<S>((uint4 *)(void *)at + 1, v);
+                dpari_cuda_put<S>(vector + 1, make_uint4(x[4], x[5], x[6], x[7]));
             }
         }
         return;
@@ -674,11 +669,7 @@ __device__ static inline void dpari_cuda_load_all(dpari_cuda_four *four, const v
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
         if (width == 4) {
-            const uint4 v = dpari_cuda_get<S>(at + k);
-            four[k].x[0] = v.x;
-            four[k].x[1] = v.y;
-            four[k].x[2] = v.z;
-            four[k].x[3] = v.w;
+            dpari_cuda_unpack(four[k].x, dpari_cuda_get<S>(at + k));
         } else if (k % 2 == 0) {
             const uint4 v = dpari_cuda_get<S>(at + k / 2);
             four[k].x[0] = v.x;
@@ -696,25 +687,47 @@ __device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, 
     uint4 *at = (uint4 *)(void *)((unsigned char *)base + i * (int64_t)width);
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
-        uint4 v;
-        v.x = four[k].x[0];
-        v.y = four[k].x[1];
+        const uint32_t *x = four[k].x, *next = four[(k + 1) % FOURS].x;
         if (width == 4) {
-            v.z = four[k].x[2];
-            v.w = four[k].x[3];
-            dpari_cuda_put<S>(at + k, v);
+            dpari_cuda_put<S>(at + k, make_uint4(x[0], x[1], x[2], x[3]));
         } else if (k % 2 == 0) {
-            v.z = four[(k + 1) % FOURS].x[0];
-            v.w = four[(k + 1) % FOURS].x[1];
-            dpari_cuda_put<S>(at + k / 2, v);
+            dpari_cuda_put<S>(at + k / 2, make_uint4(x[0], x[1], next[0], next[1]));
         }
     }
 }
 
-/* Returns how many fours of a type a vector of 16 bytes holds. */
+/* Returns how many fours of a type a vector of 16 bytes holds; 0 for DPAR_TYPE_NONE. */
 DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
 {
-    return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
+    return type == DPAR_TYPE_NONE ? 0 : 1 + (type == DPAR_BF16 || type == DPAR_F16);
+}
+
+/* Loads elements i to i + 3 of the array that begins `skip` elements after `base`, as
+ * dpari_cuda_load does, or, if ALL is not 0, ALL fours, as dpari_cuda_load_all does. */
+template <int S, int ALL, int WIDE = 1>
+__device__ static inline void dpari_cuda_load_unit(dpari_cuda_four *four, const void *base,
+                                                   int64_t skip, int64_t i, int64_t count,
+                                                   int32_t width, int even)
+{
+    if constexpr (ALL > 0) {
+        dpari_cuda_load_all<S, ALL>(four, base, skip + i, width);
+    } else {
+        dpari_cuda_load<S, WIDE>(four, (const unsigned char *)base + skip * width, i, count, width,
+                                 even);
+    }
+}
+
+template <int S, int ALL, int WIDE = 1>
+__device__ static inline void dpari_cuda_store_unit(const dpari_cuda_four *four, void *base,
+                                                    int64_t skip, int64_t i, int64_t count,
+                                                    int32_t width, int even)
+{
+    if constexpr (ALL > 0) {
+        dpari_cuda_store_all<S, ALL>(four, base, skip + i, width);
+    } else {
+        dpari_cuda_store<S, WIDE>(four, (unsigned char *)base + skip * width, i, count, width,
+                                  even);
+    }
 }
 
 DPARI_CUDA_FN int dpari_cuda_aligned(const void *at)
@@ -722,24 +735,13 @@ DPARI_CUDA_FN int dpari_cuda_aligned(const void *at)
     return (uintptr_t)at % 16 == 0;
 }
 
-DPARI_CUDA_FN void dpari_cuda_as(double from, double *to)
+template <typename From, typename To> DPARI_CUDA_FN void dpari_cuda_as(From from, To *to)
 {
-    *to = from;
-}
-
-DPARI_CUDA_FN void dpari_cuda_as(float from, double *to)
-{
-    *to = (double)from;
-}
-
-DPARI_CUDA_FN void dpari_cuda_as(float from, float *to)
-{
-    *to = from;
-}
-
-DPARI_CUDA_FN void dpari_cuda_as(double from, float *to)
-{
-    *to = dpari_cuda_to_f32(from);
+    if constexpr (sizeof(To) < sizeof(From)) {
+        *to = dpari_cuda_to_f32(from);
+    } else {
+        *to = (To)from;
+    }
 }
 
 DPARI_CUDA_FN uint16_t dpari_cuda_part(const dpari_cuda_four *four, int e)
@@ -807,17 +809,29 @@ __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t t
 }
 
 /* Returns element i as a number. */
-template <typename W>
-__device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t type)
+__device__ static inline double dpari_cuda_one(const void *base, int64_t i, int32_t type)
 {
-    W w;
     switch (type) {
-    case DPAR_F64: dpari_cuda_as(((const double *)base)[i], &w); break;
-    case DPAR_F32: dpari_cuda_as(((const float *)base)[i], &w); break;
-    case DPAR_BF16: dpari_cuda_as(dpari_cuda_from_bf16(((const uint16_t *)base)[i]), &w); break;
-    default: dpari_cuda_as(dpari_cuda_from_f16(((const uint16_t *)base)[i]), &w); break;
+    case DPAR_F64: return ((const double *)base)[i];
+    case DPAR_F32: return (double)((const float *)base)[i];
+    case DPAR_BF16: return (double)dpari_cuda_from_bf16(((const uint16_t *)base)[i]);
+    default: return (double)dpari_cuda_from_f16(((const uint16_t *)base)[i]);
     }
-    return w;
+}
+
+/* Loads and stores element i of an array of F64 or F32. */
+__device__ static inline double dpari_cuda_get_wide(const void *base, int64_t i, int32_t type)
+{
+    return type == DPAR_F64 ? ((const double *)base)[i] : (double)((const float *)base)[i];
+}
+
+__device__ static inline void dpari_cuda_put_wide(void *base, int64_t i, int32_t type, double x)
+{
+    if (type == DPAR_F64) {
+        ((double *)base)[i] = x;
+    } else {
+        ((float *)base)[i] = dpari_cuda_to_f32(x);
+    }
 }
 
 /* An array is processed in aligned units of four elements. If it begins unaligned, its first unit
@@ -842,7 +856,10 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
     return head > 0 ? head + 4 * (unit - 1) : 4 * unit;
 }
 
-/* ---- launching ------------------------------------------------------------------------------- */
+/* ==== cuda/launch.h ==== */
+
+/* launch - private: launches of kernels, their errors, and batches of pieces of work as arguments.
+ */
 
 enum {
     DPARI_CUDA_THREADS = 256,
@@ -856,62 +873,36 @@ enum {
     DPARI_CUDA_SCRATCH = 512 * 1024 /* bytes of gpu->scratch */
 };
 
-static dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what, const char *by)
-{
-    if (why != NULL) {
-        (void)snprintf(why->text, sizeof why->text, "%s: %s", what, by);
-    }
-    return st;
-}
-
-static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what)
-{
-    char text[sizeof gpu->why.text];
-    if (error == cudaSuccess) {
-        return DPAR_OK;
-    }
-    (void)cudaGetLastError();
-    (void)snprintf(text, sizeof text, "device %d: %s failed: CUDA says: %s", (int)gpu->device, what,
-                   cudaGetErrorString(error));
-    memcpy(gpu->why.text, text, sizeof text);
-    return DPAR_E_SYSTEM;
-}
-
-static dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
-{
-    return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
-                          "dpar_mem does not allow one of the types, counts or pointers passed");
-}
+/* These put a message into *why, or into gpu->why, and return the status. */
+DPARI_INTERNAL dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what,
+                                          const char *by);
+DPARI_INTERNAL dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what);
+DPARI_INTERNAL dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what);
 
 /* Makes gpu's device the current one of this thread. *before becomes the one that was current,
  * which dpari_cuda_leave restores. */
-static dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before)
-{
-    cudaError_t error = cudaGetDevice(before);
-    if (error == cudaSuccess && *before != gpu->device) {
-        error = cudaSetDevice(gpu->device);
-    }
-    return dpari_cuda_heard(gpu, error, "cudaSetDevice");
-}
-
-static dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
-{
-    if (before != gpu->device) {
-        (void)cudaSetDevice(before);
-    }
-    return st;
-}
+DPARI_INTERNAL dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before);
+DPARI_INTERNAL dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st);
 
 /* Returns the number of blocks for `work` pieces of work: at most as many as run at once. */
-static int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
+DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work);
+/* Returns the number of blocks if each of `work` pieces gets its own block, as far as a grid
+ * allows. In this way copies, and other work that computes little, come closest to the memory's
+ * bandwidth. */
+DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work);
+/* Returns the number of blocks for `units` units, if a thread has one at a time. */
+DPARI_INTERNAL int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units);
+
+/* Return the number of this thread in the grid, and the number of threads of the grid. */
+__device__ static inline int64_t dpari_cuda_thread(void)
 {
-    int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
-    most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
-    most = most < 1 ? 1 : most;
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
+    return (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+}
+
+__device__ static inline int64_t dpari_cuda_threads(void)
+{
+    return (int64_t)gridDim.x * DPARI_CUDA_THREADS;
 }
 
 /* Launches a kernel, with DPARI_CUDA_THREADS threads in each block. */
@@ -931,18 +922,6 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
                              gpu->stream);
     gpu->launches++;
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
-}
-
-/* Returns the number of blocks if each of `work` pieces gets its own block, as far as a grid
- * allows. In this way copies, and other work that computes little, come closest to the memory's
- * bandwidth. */
-static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
-{
-    const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
-    if (work < 1) {
-        return 1;
-    }
-    return work < most ? work : most;
 }
 
 /* True if *s has the values that Form sets. A kernel that is compiled for a Form sets these fields
@@ -971,6 +950,31 @@ template <typename Small, typename Large> static int32_t dpari_cuda_most(const d
 {
     static_assert(sizeof(Small) <= 4096 && sizeof(Large) <= DPARI_CUDA_ARGUMENTS, "a launch");
     return gpu->arguments < DPARI_CUDA_ARGUMENTS ? (int32_t)Small::ROOM : (int32_t)Large::ROOM;
+}
+
+/* Returns the number of chunks of `each` units in n pieces. */
+template <typename Piece>
+static int64_t dpari_cuda_chunks(const Piece *piece, int32_t n, int64_t each, int64_t *first)
+{
+    int64_t chunks = 0;
+    int32_t k;
+    for (k = 0; k < n; k++) {
+        if (first != NULL) {
+            first[k] = chunks;
+        }
+        chunks += ((int64_t)piece[k].units + each - 1) / each;
+    }
+    return chunks;
+}
+
+/* Copies the pieces to a batch with less room, because each KB of arguments costs time on the host
+ * and in the first warps. */
+template <typename Small, typename Large>
+static void dpari_cuda_shrink(Small *small, const Large *large)
+{
+    memset(small, 0, sizeof *small);
+    small->n = large->n;
+    memcpy(small->piece, large->piece, (size_t)large->n * sizeof large->piece[0]);
 }
 
 /* Returns the piece to which a chunk belongs. */
@@ -1005,91 +1009,48 @@ DPARI_CUDA_FN uint32_t dpari_cuda_over(uint32_t n, uint32_t magic, uint32_t shif
     return (uint32_t)((uint64_t)n * magic >> shift);
 }
 
-static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
+/* True if there is so little work that it is faster with fewer units per thread. */
+template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
 {
-    uint32_t s = d > 1 ? 32 - (uint32_t)__builtin_clz(d - 1) : 0;
-    s = s < 31 ? s : 31;
-    *shift = (uint8_t)(31 + s);
-    *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
+    return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
+           (int64_t)gpu->multiprocessors * 2;
 }
 
-/* ---- boxes ----------------------------------------------------------------------------------- */
+DPARI_INTERNAL void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift);
 
-/* How a box is processed. */
-enum {
-    DPARI_CUDA_RAW,  /* copies units of `width` bytes */
-    DPARI_CUDA_CAST, /* converts units of four elements to another type */
-    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with the values in the target */
-    DPARI_CUDA_ANY   /* element by element, for every box that can be described */
-};
+/* ==== cuda/operations.h ==== */
 
-enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, so that indices fit in 31 bits */
+/* operations - private: the functions of the tables dpar_mem and dpar_mem_layers. Each is in the .c
+ * file that has its name in the table. */
 
-enum {
-    DPARI_CUDA_SLIM = 4 /* nearly all boxes have at most 4 dims, and a shorter description */
-};
+DPARI_INTERNAL dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n);
+DPARI_INTERNAL dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes);
+DPARI_INTERNAL dpar_status dpari_cuda_unpin(void *ctx, void *memory);
+DPARI_INTERNAL dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n);
+DPARI_INTERNAL dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce);
+DPARI_INTERNAL dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite);
 
-template <int DIMS> struct dpari_cuda_box_of {
-    unsigned char *to, *from;
-    int64_t to_step[DIMS], from_step[DIMS]; /* steps in bytes; in dim 0 from unit to unit */
-    uint32_t extent[DIMS], magic[DIMS];     /* extent[0] in units */
-    uint32_t units;
-    uint8_t shift[DIMS];
-    uint8_t dims, kind, width, to_type, from_type, through, op;
-    uint8_t negate : 1, clear : 1;
-};
-typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
+#ifdef DPAR_TRAIN_H
 
-/* Computes the offsets, in bytes, of unit i in the target and in the source. */
-template <typename Box>
-DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
-{
-    int64_t t = 0, f = 0;
-    for (int32_t d = 0; d + 1 < b->dims; d++) {
-        const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
-        const int64_t r = (int64_t)(i - q * b->extent[d]);
-        t += r * b->to_step[d];
-        f += r * b->from_step[d];
-        i = q;
-    }
-    if (b->dims > 0) {
-        t += (int64_t)i * b->to_step[b->dims - 1];
-        f += (int64_t)i * b->from_step[b->dims - 1];
-    }
-    *to = t;
-    *from = f;
-}
+DPARI_INTERNAL dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares);
+DPARI_INTERNAL dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip);
+DPARI_INTERNAL dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x);
+DPARI_INTERNAL dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r);
+DPARI_INTERNAL dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather);
+DPARI_INTERNAL dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter);
+DPARI_INTERNAL dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine);
+DPARI_INTERNAL dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot);
+DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy);
+DPARI_INTERNAL dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge);
+DPARI_INTERNAL dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments);
+DPARI_INTERNAL dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call);
+DPARI_INTERNAL dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize);
+DPARI_INTERNAL dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize);
+#endif
 
-/* The same for kernels in which a thread may have a single unit. Then only latency counts, so all
- * dims are computed without a loop in which loads depend on each other. The last dim has the magic
- * number 0, so that it gets the rest of the index, and dims behind it get index 0. */
-template <int PER>
-DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
-                                       int64_t *to, int64_t *from)
-{
-    if constexpr (PER > 1) {
-        dpari_cuda_where(b, i, to, from);
-    } else {
-        int64_t t = 0, f = 0;
-        DPARI_CUDA_UNROLL
-        for (int32_t d = 0; d < DPARI_CUDA_SLIM; d++) {
-            const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
-            const int64_t r = (int64_t)(i - q * b->extent[d]);
-            t += r * b->to_step[d];
-            f += r * b->from_step[d];
-            i = q;
-        }
-        *to = t;
-        *from = f;
-    }
-}
+/* ==== cuda/elements.h ==== */
 
-template <int PER>
-DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box *b, uint32_t i, int64_t *to,
-                                       int64_t *from)
-{
-    dpari_cuda_where(b, i, to, from);
-}
+/* elements - private: single elements of any type as bits: conversion, combination, access. */
 
 /* Converts the bits of an element to another type. */
 __device__ static inline uint64_t dpari_cuda_convert(uint64_t x, int32_t from, int32_t to)
@@ -1198,6 +1159,156 @@ template <typename V> DPARI_CUDA_FN V dpari_cuda_nought(void)
     return v;
 }
 
+/* ==== cuda/block_sums.h ==== */
+
+/* block_sums - private: sums and extremes over the threads of a warp or of a block, which are
+ * combined in a fixed order: within a warp by halves, then over the warps. All threads have to
+ * call, and all get the result. */
+
+#define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
+
+struct dpari_cuda_plus {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return dpari_cuda_add(x, y);
+    }
+};
+
+struct dpari_cuda_least {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return y < x ? y : x;
+    }
+};
+
+struct dpari_cuda_greatest {
+    template <typename T> __device__ static inline T of(T x, T y)
+    {
+        return y > x ? y : x;
+    }
+};
+
+/* Combines the x of LANES neighbouring threads of a warp. */
+template <typename Op, int LANES = 32, typename T>
+__device__ static inline T dpari_cuda_warp_all(T x)
+{
+    for (int bits = LANES / 2; bits > 0; bits /= 2) {
+        x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, bits));
+    }
+    return x;
+}
+
+/* Combines the x of all warps of a block, after `start`. */
+template <typename Op, typename T> __device__ static inline T dpari_cuda_block_all(T x, T start)
+{
+    __shared__ T part[DPARI_CUDA_WARPS];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = x;
+    }
+    __syncthreads();
+    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
+        start = Op::of(start, part[w]);
+    }
+    return start;
+}
+
+__device__ static inline double dpari_cuda_warp_sum(double x)
+{
+    return dpari_cuda_warp_all<dpari_cuda_plus>(x);
+}
+
+__device__ static inline double dpari_cuda_block_sum(double x)
+{
+    return dpari_cuda_block_all<dpari_cuda_plus>(dpari_cuda_warp_sum(x), 0.0);
+}
+
+__device__ static inline int64_t dpari_cuda_block_least(int64_t x)
+{
+    return dpari_cuda_block_all<dpari_cuda_least>(dpari_cuda_warp_all<dpari_cuda_least>(x),
+                                                  INT64_MAX);
+}
+
+/* ==== cuda/box_kernels.h ==== */
+
+/* box_kernels - private: boxes in the form that kernels need, and the kernels that move them. */
+
+/* How a box is processed. */
+enum {
+    DPARI_CUDA_RAW,  /* copies units of `width` bytes */
+    DPARI_CUDA_CAST, /* converts units of four elements to another type */
+    DPARI_CUDA_MEET, /* combines units of 16 bytes of F32 or F64 with the values in the target */
+    DPARI_CUDA_ANY   /* element by element, for every box that can be described */
+};
+
+enum { DPARI_CUDA_UNITS = 1 << 30 }; /* the most units of a piece, so that indices fit in 31 bits */
+
+enum {
+    DPARI_CUDA_SLIM = 4 /* nearly all boxes have at most 4 dims, and a shorter description */
+};
+
+template <int DIMS> struct dpari_cuda_box_of {
+    unsigned char *to, *from;
+    int64_t to_step[DIMS], from_step[DIMS]; /* steps in bytes; in dim 0 from unit to unit */
+    uint32_t extent[DIMS], magic[DIMS];     /* extent[0] in units */
+    uint32_t units;
+    uint8_t shift[DIMS];
+    uint8_t dims, kind, width, to_type, from_type, through, op;
+    uint8_t negate : 1, clear : 1;
+};
+typedef dpari_cuda_box_of<DPAR_MEM_DIMS> dpari_cuda_box;
+
+/* Computes the offsets, in bytes, of unit i in the target and in the source. */
+template <typename Box>
+DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64_t *from)
+{
+    int64_t t = 0, f = 0;
+    for (int32_t d = 0; d + 1 < b->dims; d++) {
+        const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
+        const int64_t r = (int64_t)(i - q * b->extent[d]);
+        t += r * b->to_step[d];
+        f += r * b->from_step[d];
+        i = q;
+    }
+    if (b->dims > 0) {
+        t += (int64_t)i * b->to_step[b->dims - 1];
+        f += (int64_t)i * b->from_step[b->dims - 1];
+    }
+    *to = t;
+    *from = f;
+}
+
+/* The same for kernels in which a thread may have a single unit. Then only latency counts, so all
+ * dims are computed without a loop in which loads depend on each other. The last dim has the magic
+ * number 0, so that it gets the rest of the index, and dims behind it get index 0. */
+template <int PER>
+DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
+                                       int64_t *to, int64_t *from)
+{
+    if constexpr (PER > 1) {
+        dpari_cuda_where(b, i, to, from);
+    } else {
+        int64_t t = 0, f = 0;
+        DPARI_CUDA_UNROLL
+        for (int32_t d = 0; d < DPARI_CUDA_SLIM; d++) {
+            const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
+            const int64_t r = (int64_t)(i - q * b->extent[d]);
+            t += r * b->to_step[d];
+            f += r * b->from_step[d];
+            i = q;
+        }
+        *to = t;
+        *from = f;
+    }
+}
+
+template <int PER>
+DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box *b, uint32_t i, int64_t *to,
+                                       int64_t *from)
+{
+    dpari_cuda_where(b, i, to, from);
+}
+
 /* Copies PER units, DPARI_CUDA_THREADS apart. All are read before the first is written, so that the
  * loads are in flight together. */
 template <typename V, int PER, typename Box>
@@ -1287,12 +1398,7 @@ __device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 
             x[e + 1] = (uint32_t)(made >> 32);
         }
     }
-    uint4 w;
-    w.x = x[0];
-    w.y = x[1];
-    w.z = x[2];
-    w.w = x[3];
-    return w;
+    return make_uint4(x[0], x[1], x[2], x[3]);
 }
 
 /* Combines PER units of 16 bytes with the values in the target. TYPE and OP are set if the kernel
@@ -1406,7 +1512,843 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* ---- boxes: on the host ---- */
+typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_TINY> dpari_cuda_boxes_tiny;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
+typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
+
+/* ==== cuda/box_prepare.h ==== */
+
+/* box_prepare - private: finds the form of a box in which a kernel moves it. */
+
+/* A box that is cut along its last dim into pieces of at most DPARI_CUDA_UNITS units. */
+struct dpari_cuda_cut {
+    dpari_cuda_box piece; /* the fields that all pieces have in common */
+    int64_t extent;       /* length of the box's last dim, */
+    int64_t each;         /* and of a piece */
+    int64_t pieces;
+};
+
+DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b);
+DPARI_INTERNAL int32_t dpari_cuda_through(const dpar_mem_box *box);
+DPARI_INTERNAL int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut);
+DPARI_INTERNAL void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p);
+
+/* ==== cuda/box_overlap.h ==== */
+
+/* box_overlap - private: the sides of boxes in memory, and which boxes have to wait for others. */
+
+/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
+ * Steps are positive, with the shortest first. Later box_frames also keeps the side as a box of
+ * indices here. */
+struct dpari_cuda_side {
+    uintptr_t base, end;
+    union {
+        int64_t step[DPAR_MEM_DIMS];
+        int64_t lo[DPAR_MEM_DIMS];
+    };
+    union {
+        int64_t extent[DPAR_MEM_DIMS];
+        int64_t hi[DPAR_MEM_DIMS];
+    };
+    int32_t dims, width;
+};
+
+DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b);
+/* Sets *s to a side of a box that is not empty. Returns 0 if two dims have the same step. */
+DPARI_INTERNAL int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s);
+/* True if b, which is later in the list, has to wait for a. */
+DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b);
+
+/* ==== cuda/kept_moves.h ==== */
+
+/* kept_moves - private: keeps launches of moves. A halo exchange moves the same boxes each time.
+ * The arguments of the launch, which the host computed from the boxes, are therefore kept for the
+ * last few moves. */
+
+enum {
+    DPARI_CUDA_WINDOW = 256, /* the most boxes that are analysed together */
+    DPARI_CUDA_KNOWN = 8     /* number of moves that are kept */
+};
+
+struct dpari_cuda_known {
+    int32_t n, launches;                  /* number of boxes, 0 if no move is kept; number of
+                                             launches that they took */
+    int32_t units, threads, blocks, most; /* limits of the dpar_cuda when the move was kept */
+    dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
+    void (*kernel)(void);
+    int64_t grid;
+    dpar_mem_box box[DPARI_CUDA_WINDOW];
+    alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
+};
+
+/* What dpar_cuda.known points to. */
+struct dpari_cuda_memory {
+#ifdef DPAR_TRAIN_H
+    dpar_mem_layers layers; /* the table to which dpar_mem points */
+#endif
+    dpari_cuda_known *now; /* the move in progress if it is to be kept, otherwise NULL */
+    int32_t next, room;
+    dpari_cuda_known known[DPARI_CUDA_KNOWN];
+};
+
+template <typename Args>
+static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
+{
+    return dpari_cuda_launch(gpu, "move", (void (*)(const Args))k->kernel,
+                             *(const Args *)(const void *)k->args, k->grid);
+}
+
+/* Launches a kernel of `move`, and keeps the launch if it is the move's only one. */
+template <typename Args>
+static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
+                                          const Args &args, int64_t blocks)
+{
+    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
+    dpari_cuda_known *k = memory->now;
+    if (k != NULL && k->launches++ == 0) {
+        k->again = dpari_cuda_again<Args>;
+        k->kernel = (void (*)(void))kernel;
+        k->grid = blocks;
+        memcpy(k->args, &args, sizeof args);
+    }
+    return dpari_cuda_launch(gpu, "move", kernel, args, blocks);
+}
+
+/* Returns the kept move of these boxes, or NULL if there is none. */
+DPARI_INTERNAL const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu,
+                                                           const dpar_mem_box *box, int32_t n);
+/* Begins to record a move of n boxes. */
+DPARI_INTERNAL void dpari_cuda_keep(dpar_cuda *gpu, int32_t n);
+/* Ends recording a move, and keeps it if it succeeded with a single launch. */
+DPARI_INTERNAL void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n,
+                                    dpar_status st);
+
+/* ==== cuda/move_boxes.h ==== */
+
+/* move_boxes - private: moves boxes of which none waits for another. */
+
+/* Collects pieces until a launch is full or there are no more pieces. */
+struct dpari_cuda_moves {
+    dpari_cuda_boxes_large slim;
+    dpari_cuda_boxes_wide wide; /* pieces with more dims */
+};
+
+/* Adds a box, launching what was collected before if there is no room. */
+DPARI_INTERNAL dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
+                                               dpari_cuda_moves *b);
+/* Launches with the smallest arguments that hold the pieces. */
+DPARI_INTERNAL dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b);
+
+/* ==== cuda/box_frames.h ==== */
+
+/* box_frames - private: boxes that meet. If several boxes add to the same element, their order is
+ * fixed, so that the result always has the same bits. The targets of all boxes of an array are
+ * expressed as boxes of its indices, and cut into pieces whose elements are all in the same boxes.
+ */
+
+enum {
+    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim */
+    DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
+    DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
+    DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
+};
+
+/* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and
+ * the address of index 0. */
+struct dpari_cuda_frame {
+    uintptr_t base;
+    int64_t step[DPAR_MEM_DIMS];
+    int32_t dims;
+    int32_t first, n; /* its sides are order[first] to order[first + n - 1] */
+};
+
+struct dpari_cuda_scene {
+    const dpar_mem_box *box;
+    int32_t n, frames;
+    int32_t dims; /* the most dims that a frame has */
+    int meets;
+    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* `to` of box k is at 2 k, and `from` at 2 k +
+                                                    1 */
+    int16_t order[2 * DPARI_CUDA_WINDOW];
+    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* frames in which some side is a `to` */
+};
+
+/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are
+ * stored as a set of bits. */
+struct dpari_cuda_cells {
+    int16_t to[DPARI_CUDA_WINDOW]; /* boxes with a target in the frame, in order */
+    int32_t n;
+    int32_t cuts[DPAR_MEM_DIMS];
+    int64_t cut[DPAR_MEM_DIMS][DPARI_CUDA_CUTS];
+    uint64_t in[DPAR_MEM_DIMS][DPARI_CUDA_CUTS][DPARI_CUDA_WORDS];
+};
+
+/* Sorts the sides of all boxes by address, and groups those that overlap into frames. Returns 0 if
+ * they cannot be analysed. */
+DPARI_INTERNAL int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z);
+/* Computes the cuts of a frame. Returns 0 if there are too many. */
+DPARI_INTERNAL int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
+                                       dpari_cuda_cells *c);
+
+/* ==== cuda/joint_moves.h ==== */
+
+/* joint_moves - private: moves boxes that meet in a single launch. A thread has one element of a
+ * piece (box_frames) and processes its boxes in order. Boxes that do not fit an array of few dims,
+ * or of which one reads data that another writes, need several launches instead. */
+
+/* True if the arguments of a launch have room for all boxes that an element may be in. */
+DPARI_INTERNAL int dpari_cuda_joint_fits(const dpar_cuda *gpu, const dpari_cuda_scene *z);
+DPARI_INTERNAL dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z);
+
+/* ==== cuda/stochastic.h ==== */
+
+/* stochastic - private: rounding to BF16 by random numbers. */
+
+/* Computes the random words of elements `at` to at + 3. */
+__device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
+                                                 uint32_t *four)
+{
+    uint32_t low[4], high[4];
+    const uint32_t skip = (uint32_t)(at % 4);
+    dpari_cuda_random_four(seed, stream, at / 4, low);
+    if (skip != 0) {
+        dpari_cuda_random_four(seed, stream, (at + 3) / 4, high);
+    } else {
+        memcpy(high, low, sizeof high);
+    }
+    DPARI_CUDA_UNROLL
+    for (uint32_t e = 0; e < 4; e++) { /* selects instead of indexing, so that the words stay in
+                                          registers */
+        const uint32_t a = e + skip;
+        uint32_t word = high[2];
+        word = a == 5 ? high[1] : word;
+        word = a == 4 ? high[0] : word;
+        word = a == 3 ? low[3] : word;
+        word = a == 2 ? low[2] : word;
+        word = a == 1 ? low[1] : word;
+        four[e] = a == 0 ? low[0] : word;
+    }
+}
+
+/* Rounds F32 to BF16, up or down depending on 16 random bits (dpar_mem_round). */
+DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
+{
+    uint32_t x = dpari_cuda_bits<uint32_t>(f);
+    if ((x & 0x7f800000u) != 0x7f800000u) {
+        x += bits;
+    } else {
+        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays a NaN */
+    }
+    return (uint16_t)(x >> 16);
+}
+
+/* Rounds a four to BF16 by the high halves of the random words (SHIFT 16) or the low ones (0). */
+template <int SHIFT, typename W>
+__device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const W *from,
+                                                   const uint32_t *words)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        float f;
+        dpari_cuda_as(from[e], &f);
+        const uint32_t half = dpari_cuda_stochastic(f, words[e] >> SHIFT & 0xffffu);
+        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
+    }
+}
+
+/* Rounds weights, or a copy of them, to BF16: elements `at` to at + 3 of the whole array. */
+template <typename W>
+__device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, const W *from,
+                                                       uint64_t seed, uint64_t stream, uint64_t at)
+{
+    uint32_t words[4];
+    dpari_cuda_randoms(seed, stream, at, words);
+    dpari_cuda_narrow_by<16>(four, from, words);
+}
+
+/* ==== cuda/spans.h ==== */
+
+/* spans - private: copies, casts, scales and adds contiguous elements. */
+
+struct dpari_cuda_span {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t count, head, units;
+    double scale;
+    uint64_t seed, stream, index;
+    int32_t to_type, from_type;
+    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: only casts; 3: no type is F64 */
+};
+
+/* Copies PER units of 16 bytes, and byte by byte the ends that do not fill a unit. */
+template <int PER>
+__device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
+{
+    uint4 v[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
+        v[j] = dpari_cuda_nought<uint4>();
+        if (s.even && s.from != NULL && at >= s.head && at + 16 <= s.count) {
+            v[j] = *(const uint4 *)(const void *)(s.from + at);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
+        if (s.even && at >= s.head && at + 16 <= s.count) {
+            *(uint4 *)(void *)(s.to + at) = v[j];
+        } else {
+            for (int64_t e = at < 0 ? 0 : at; e < at + 16 && e < s.count; e++) {
+                s.to[e] = s.from != NULL ? s.from[e] : (unsigned char)0;
+            }
+        }
+    }
+}
+
+/* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
+ * may be stochastic. WIDE 0: no type is F64. TYPE is the type of both sides if the kernel knows
+ * it. Numbers are of type W; with float they are only converted, between types of at most 32
+ * bits. */
+template <typename W, int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
+__device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
+{
+    const int only_cast = sizeof(W) == 4, reads = only_cast || s.from != NULL;
+    const int adds = !only_cast && s.add;
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
+    dpari_cuda_four v[PER], old[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        const int64_t lo = WHOLE ? 0 : i;
+        const int64_t n = WHOLE ? 4 : s.count;
+        const int64_t skip = WHOLE ? i : 0;
+        if (lo < n && reads) {
+            dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
+        }
+        if (lo < n && adds) {
+            dpari_cuda_load<0, WIDE>(&old[j], s.to + skip * tw, lo, n, tw, 1);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        const int64_t lo = WHOLE ? 0 : i;
+        const int64_t n = WHOLE ? 4 : s.count;
+        const int64_t skip = WHOLE ? i : 0;
+        dpari_cuda_four made;
+        W x[4], y[4];
+        if (lo >= n) {
+            continue;
+        }
+        if (reads) {
+            dpari_cuda_widen<1, WIDE>(&v[j], from_type, x);
+        }
+        if (adds) {
+            dpari_cuda_widen<0, WIDE>(&old[j], to_type, y);
+        }
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4 && !only_cast; e++) {
+            if (s.from == NULL) {
+                x[e] = (W)s.scale;
+            } else if (s.scale != 1.0) {
+                x[e] = dpari_cuda_mul((W)s.scale, x[e]);
+            }
+            x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+        }
+        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
+            float f[4]; /* no value changes, not even a NaN */
+            dpari_cuda_widen(&v[j], DPAR_F32, f);
+            dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
+        } else if (RANDOM && s.stochastic) {
+            dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
+        } else {
+            dpari_cuda_narrow<WIDE>(&made, to_type, x);
+        }
+        dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
+    }
+}
+
+enum { DPARI_CUDA_SPAN_PER = 4 }; /* units per thread */
+
+/* NUMBERS 0: only copies and casts; 1: no random numbers. Such kernels need fewer registers. */
+template <typename Batch, int NUMBERS>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
+    dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
+{
+    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+        const int32_t k = dpari_cuda_find(b, c);
+        const dpari_cuda_span &s = b.piece[k];
+        const int64_t unit =
+            (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
+        const int64_t last = unit - threadIdx.x + DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS - 1;
+        const int whole = s.even && unit > threadIdx.x &&
+                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* equal for all threads of
+                                                                            the block */
+        if (s.raw == 1) {
+            dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
+        } else if (s.raw == 2 && whole) {
+            dpari_cuda_span_numbers<float, DPARI_CUDA_SPAN_PER, 1, 0, 0>(s, unit);
+        } else if (s.raw == 2) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<float, 1, 0, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole && s.to_type == DPAR_F32 && s.from_type == DPAR_F32) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_numbers<double, 2, 1, 0, 0, DPAR_F32>(
+                    s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole && s.raw == 3) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_numbers<double, 2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<double, 1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS > 0) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<double, 1, 0, (NUMBERS > 1)>(s,
+                                                                     unit + j * DPARI_CUDA_THREADS);
+            }
+        }
+    }
+}
+
+typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
+typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
+
+/* Launches the spans of a batch. RANDOM: some spans are rounded by random numbers. */
+template <int RANDOM, typename Batch>
+static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
+{
+    const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
+    void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
+    for (int32_t k = 0; k < b->n; k++) {
+        if (b->piece[k].raw == 0 || b->piece[k].raw == 3) {
+            kernel = dpari_cuda_span_kernel<Batch, 1 + RANDOM>;
+        }
+    }
+    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, each, b->first);
+    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
+}
+
+/* Describes a span for the kernel. Returns 1, or 0 if the span is empty, or -1 if it is not
+ * allowed. */
+DPARI_INTERNAL int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic,
+                                         dpari_cuda_span *p);
+
+/* ==== cuda/pin.h ==== */
+
+/* pin - private: pins memory of the host, in whole pages. */
+
+/* Unregisters the pages that no pin needs any more. */
+DPARI_INTERNAL dpar_status dpari_cuda_release(dpar_cuda *gpu);
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/rows.h ==== */
+
+/* rows - private: rows that an index selects, and their division among the threads of a grid. */
+
+/* Returns number i of an index. */
+__device__ static inline int64_t dpari_cuda_index_at(const dpar_mem_index &x, int64_t i)
+{
+    return x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
+}
+
+/* Returns row i of an index, negative if there is none. */
+__device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
+{
+    const int64_t at = dpari_cuda_index_at(x, i);
+    if (x.windows == 0) {
+        return at;
+    }
+    for (int32_t w = 0; w < x.windows; w++) {
+        if (at >= x.lo[w] && at < x.hi[w]) {
+            return x.row[w] + at - x.lo[w];
+        }
+    }
+    return -1;
+}
+
+static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
+{
+    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
+           (n == 0 || x->at != NULL);
+}
+
+/* Rows are processed in chunks of several rows, or of a part of one. */
+struct dpari_cuda_rows {
+    int64_t chunks;
+    int64_t slices; /* number of chunks of a row; if it is 1, a chunk has `rows` rows */
+    int64_t units;  /* units of a row */
+    int32_t rows;
+    int32_t each; /* units of a slice */
+};
+
+static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
+{
+    dpari_cuda_rows r;
+    const int64_t most = 4 * DPARI_CUDA_THREADS;
+    r.units = units;
+    r.each = (int32_t)(units < most ? units : most);
+    r.slices = units > most ? (units + most - 1) / most : 1;
+    r.rows = (int32_t)(units >= most || units == 0 ? 1 : most / units);
+    r.chunks = r.slices > 1 ? rows * r.slices : (rows + r.rows - 1) / r.rows;
+    return r;
+}
+
+/* Computes the row of unit `local` of chunk c, and the unit's place in that row. Returns 0 beyond
+ * the end of the chunk. */
+DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
+                                     uint32_t local, int64_t *row, int64_t *unit)
+{
+    if (r.slices > 1) {
+        *row = c / r.slices;
+        *unit = c % r.slices * r.each + local;
+        return local < (uint32_t)r.each && *unit < r.units;
+    }
+    const uint32_t q = local / (uint32_t)r.each;
+    *row = c * r.rows + q;
+    *unit = local - q * (uint32_t)r.each;
+    return q < (uint32_t)r.rows && *row < rows;
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/planes.h ==== */
+
+/* planes - private: the points of a plane in arrays of any strides. */
+
+/* The points of a plane in several arrays, which are called sides (x, dy, ...), in as few dims as
+ * all sides allow, with the last dim first. */
+template <int SIDES> struct dpari_cuda_plane {
+    int64_t points;
+    int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
+    uint32_t magic[DPAR_MAX_DIMS];
+    uint8_t shift[DPAR_MAX_DIMS];
+    int32_t dims, small; /* small 1: indices fit in 31 bits, so that a multiplication replaces
+                            divisions */
+};
+
+/* Computes the offset of point i from the plane's first point on each side. */
+template <int SIDES>
+__device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
+                                                  int64_t *at)
+{
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < SIDES; j++) {
+        at[j] = 0;
+    }
+    for (int32_t d = 0; d < p.dims; d++) {
+        int64_t q = 0;
+        if (d + 1 < p.dims) {
+            q = p.small ? (int64_t)dpari_cuda_over((uint32_t)i, p.magic[d], p.shift[d])
+                        : i / p.extent[d];
+        }
+        const int64_t r = i - q * p.extent[d];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < SIDES; j++) {
+            at[j] += r * p.stride[j][d];
+        }
+        i = q;
+    }
+}
+
+template <int SIDES>
+static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int64_t *const *stride,
+                                 dpari_cuda_plane<SIDES> *p)
+{
+    memset(p, 0, sizeof *p);
+    p->points = 1;
+    for (int32_t d = dims - 1; d >= 0; d--) {
+        const int32_t k = p->dims - 1;
+        int32_t joins = k >= 0;
+        p->points *= extent[d];
+        if (extent[d] == 1) {
+            continue;
+        }
+        for (int32_t j = 0; j < SIDES; j++) {
+            joins = joins && stride[j][d] == p->stride[j][k] * p->extent[k];
+        }
+        if (joins) {
+            p->extent[k] *= extent[d];
+            continue;
+        }
+        p->extent[p->dims] = extent[d];
+        for (int32_t j = 0; j < SIDES; j++) {
+            p->stride[j][p->dims] = stride[j][d];
+        }
+        p->dims++;
+    }
+    p->small = p->points < INT64_C(0x7fffffff);
+    for (int32_t d = 0; d < p->dims && p->small && p->points > 0; d++) {
+        dpari_cuda_magic((uint32_t)p->extent[d], &p->magic[d], &p->shift[d]);
+    }
+}
+
+/* True if the counts are consistent: planes are samples times channels, and channels may form
+ * groups. */
+static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
+                                  const int64_t *extent)
+{
+    if (dims < 0 || dims > DPAR_MAX_DIMS || planes < 0 || channels < 1 || planes % channels != 0 ||
+        groups < 0 || (groups > 0 && channels % groups != 0)) {
+        return 0;
+    }
+    for (int32_t d = 0; d < dims; d++) {
+        if (extent[d] < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/moments.h ==== */
+
+/* moments - private: count, mean and sum of squares about the mean, and how to merge two of them.
+ */
+
+struct dpari_cuda_three_of {
+    double count, mean, m2;
+};
+
+/* Merges b into a. share: b's part of both counts. both: the product of the counts over their
+ * sum. */
+__device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
+                                                       const dpari_cuda_three_of &b, double share,
+                                                       double both)
+{
+    const double delta = b.mean - a->mean;
+    if (a->count <= 0.0) {
+        *a = b;
+        return;
+    }
+    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, share));
+    a->m2 = dpari_cuda_add(
+        a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta), both)));
+    a->count += b.count;
+}
+
+__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
+                                                    const dpari_cuda_three_of &b)
+{
+    const double n = a->count + b.count;
+    if (a->count == b.count && n > 0.0 && n < 67108864.0) { /* 2^26: both are exact */
+        dpari_cuda_three_join_by(a, b, 0.5, 0.5 * b.count);
+    } else if (b.count > 0.0) {
+        dpari_cuda_three_join_by(a, b, b.count / n, a->count * b.count / n);
+    }
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/code_blocks.h ==== */
+
+/* code_blocks - private: blocks of numbers that are stored as codes with a scale. */
+
+struct dpari_cuda_quant {
+    dpar_mem_quantize q;
+    int64_t blocks;
+    int32_t even, even_code; /* 1: the numbers, and the codes, of all blocks can be accessed as
+                                vectors */
+    int32_t warps;           /* 1: a warp has a block of numbers; 0: all threads of a block together
+                                have one */
+    int32_t room;
+};
+
+/* Returns the bits of the largest |x| of a warp. They are compared as integers, so that NaN and
+ * infinity are the largest. */
+__device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, mine);
+#else
+    return dpari_cuda_warp_all<dpari_cuda_greatest>(mine);
+#endif
+}
+
+/* Loads four of a block's numbers as F32; those beyond its end are 0. */
+__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
+                                                    int64_t first, int64_t n, int64_t i, float *x)
+{
+    const int32_t width = dpari_cuda_width(type);
+    dpari_cuda_four four;
+    if (i < n) {
+        dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width,
+                           s.even);
+        dpari_cuda_widen(&four, type, x);
+    } else {
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
+    }
+}
+
+__device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
+{
+    const int64_t left = s.q.count - b * s.q.block;
+    if (b >= s.blocks) {
+        return 0;
+    }
+    return left < s.q.block ? left : s.q.block;
+}
+
+__device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t largest)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
+        largest = size > largest ? size : largest;
+    }
+    return largest;
+}
+
+/* Stores codes i to i + 3 of a block of n codes, each of which has BITS bits. The next function
+ * loads them from block b. */
+template <int BITS>
+__device__ static inline void dpari_cuda_put_codes(const dpari_cuda_quant &s, unsigned char *code,
+                                                   int64_t n, int64_t i, uint32_t four)
+{
+    code += i * BITS / 8;
+    if (s.even_code && i + 4 <= n) {
+        if (BITS == 8) {
+            *(uint32_t *)(void *)code = four;
+        } else {
+            *(uint16_t *)(void *)code = (uint16_t)four;
+        }
+        return;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / BITS) {
+        code[e * BITS / 8] = (unsigned char)(four >> (BITS * e));
+    }
+}
+
+template <int BITS>
+__device__ static inline uint32_t dpari_cuda_get_codes(const dpari_cuda_quant &s, int64_t b,
+                                                       int64_t n, int64_t i)
+{
+    const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step + i * BITS / 8;
+    uint32_t four = 0;
+    if (s.even_code && i + 4 <= n) {
+        return BITS == 8 ? *(const uint32_t *)(const void *)code
+                         : (uint32_t) * (const uint16_t *)(const void *)code;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / BITS) {
+        four |= (uint32_t)code[e * BITS / 8] << (BITS * e);
+    }
+    return four;
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/block_formats.h ==== */
+
+/* block_formats - private: blocks in the formats of tensor cores, MXFP8, MXFP4 and NVFP4. */
+
+/* Computes the codes of numbers, or with back 1 the numbers of codes. name: of the operation. */
+DPARI_INTERNAL dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
+                                               const dpar_mem_quantize *call, int back);
+
+#endif /* DPAR_TRAIN_H */
+
+/* ==== cuda/launch.c ==== */
+
+DPARI_INTERNAL dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what,
+                                          const char *by)
+{
+    if (why != NULL) {
+        (void)snprintf(why->text, sizeof why->text, "%s: %s", what, by);
+    }
+    return st;
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what)
+{
+    char text[sizeof gpu->why.text];
+    if (error == cudaSuccess) {
+        return DPAR_OK;
+    }
+    (void)cudaGetLastError();
+    (void)snprintf(text, sizeof text, "device %d: %s failed: CUDA says: %s", (int)gpu->device, what,
+                   cudaGetErrorString(error));
+    memcpy(gpu->why.text, text, sizeof text);
+    return DPAR_E_SYSTEM;
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
+{
+    return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
+                          "dpar_mem does not allow one of the types, counts or pointers passed");
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before)
+{
+    cudaError_t error = cudaGetDevice(before);
+    if (error == cudaSuccess && *before != gpu->device) {
+        error = cudaSetDevice(gpu->device);
+    }
+    return dpari_cuda_heard(gpu, error, "cudaSetDevice");
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
+{
+    if (before != gpu->device) {
+        (void)cudaSetDevice(before);
+    }
+    return st;
+}
+
+DPARI_INTERNAL int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
+{
+    int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
+    most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
+    most = work < most ? work : most;
+    return most < 1 ? 1 : most;
+}
+
+DPARI_INTERNAL int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
+{
+    const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
+    const int64_t blocks = work < most ? work : most;
+    return blocks < 1 ? 1 : blocks;
+}
+
+DPARI_INTERNAL void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
+{
+    uint32_t s = d > 1 ? 32 - (uint32_t)__builtin_clz(d - 1) : 0;
+    s = s < 31 ? s : 31;
+    *shift = (uint8_t)(31 + s);
+    *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
+}
+
+DPARI_INTERNAL int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
+{
+    return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
+{
+    if (st != DPAR_OK && why != NULL) {
+        *why = gpu->why;
+    }
+    return st;
+}
+
+/* ==== cuda/box_prepare.c ==== */
 
 /* One dim of a box while it is prepared, with steps in bytes. */
 struct dpari_cuda_dim {
@@ -1471,7 +2413,7 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
 
 /* Returns the type to which values are rounded before they are converted; by default from_type,
  * which does not change them. */
-static int32_t dpari_cuda_through(const dpar_mem_box *box)
+DPARI_INTERNAL int32_t dpari_cuda_through(const dpar_mem_box *box)
 {
     return box->round_type != DPAR_TYPE_NONE ? box->round_type : box->from_type;
 }
@@ -1513,17 +2455,9 @@ static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *
     return p->width / tw;
 }
 
-/* A box that is cut along its last dim into pieces of at most DPARI_CUDA_UNITS units. */
-struct dpari_cuda_cut {
-    dpari_cuda_box piece; /* the fields that all pieces have in common */
-    int64_t extent;       /* length of the box's last dim, */
-    int64_t each;         /* and of a piece */
-    int64_t pieces;
-};
-
 /* Prepares a box for the kernels. Returns 1, or 0 if it is empty, or -1 if it has too many units
  * before its last dim. */
-static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
+DPARI_INTERNAL int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 {
     dpari_cuda_dim dim[DPAR_MEM_DIMS];
     dpari_cuda_box *p = &cut->piece;
@@ -1573,7 +2507,7 @@ static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
 }
 
 /* Sets *p to piece i of the box. */
-static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
+DPARI_INTERNAL void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
 {
     const int32_t last = cut->piece.dims - 1;
     const int64_t lo = i * cut->each;
@@ -1590,17 +2524,6 @@ static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_bo
     p->units = (uint32_t)units;
 }
 
-static int dpari_cuda_is_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
-/* True if reductions support the type: all but TF32, F8 and F4. */
-static int dpari_cuda_can_reduce(int32_t type)
-{
-    return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
-}
-
 static int dpari_cuda_sixteen(int32_t type)
 {
     return type == DPAR_BF16 || type == DPAR_F16;
@@ -1614,11 +2537,9 @@ static int dpari_cuda_meets(int32_t a, int32_t b)
 }
 
 /* True if dpar_mem allows the box. */
-static int dpari_cuda_box_fine(const dpar_mem_box *b)
+DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
 {
     const int32_t through = dpari_cuda_through(b);
-    int32_t d;
-    int empty = 0;
     if (dpar_type_bytes(b->to_type) == 0 || dpar_type_bytes(b->from_type) == 0 || b->dims < 0 ||
         b->dims > DPAR_MEM_DIMS || !dpari_cuda_meets(b->to_type, b->from_type) ||
         !dpari_cuda_meets(b->from_type, through) || !dpari_cuda_meets(through, b->to_type) ||
@@ -1626,33 +2547,50 @@ static int dpari_cuda_box_fine(const dpar_mem_box *b)
         ((b->op != DPAR_COPY || b->negate) && !dpari_cuda_can_reduce(b->to_type))) {
         return 0;
     }
+    return dpari_cuda_box_empty(b) || (b->to != NULL && b->from != NULL);
+}
+
+/* ==== cuda/box_overlap.c ==== */
+
+DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b)
+{
+    int32_t d;
+    int empty = 0;
     for (d = 0; d < b->dims; d++) {
         empty |= b->extent[d] <= 0;
     }
-    return empty || (b->to != NULL && b->from != NULL);
+    return empty;
 }
 
-/* Sets [lo, hi) to the bytes between which a side of a box is. */
-static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
+DPARI_INTERNAL int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
 {
     const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    const uintptr_t at = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
-    int64_t before = 0, behind = 0;
-    int32_t d;
+    int32_t d, k, differ = 1;
+    memset(s, 0, sizeof *s);
+    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
+    s->width = (int32_t)width;
     for (d = 0; d < b->dims; d++) {
-        const int64_t step = of_to ? b->to_stride[d] : b->from_stride[d];
-        if (b->extent[d] <= 0) {
-            *lo = *hi = at;
-            return;
+        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
+        const int64_t more = (b->extent[d] - 1) * step;
+        if (more == 0) {
+            continue;
         }
-        if (step < 0) {
-            before += (b->extent[d] - 1) * step * width;
+        if (more < 0) {
+            s->base -= (uintptr_t)-more;
+            step = -step;
         } else {
-            behind += (b->extent[d] - 1) * step * width;
+            s->end += (uintptr_t)more;
         }
+        for (k = s->dims++; k > 0 && s->step[k - 1] > step; k--) {
+            s->step[k] = s->step[k - 1];
+            s->extent[k] = s->extent[k - 1];
+        }
+        s->step[k] = step;
+        s->extent[k] = b->extent[d];
+        differ = differ && (k == 0 || s->step[k - 1] != step);
     }
-    *lo = at - (uintptr_t)-before;
-    *hi = at + (uintptr_t)(behind + width);
+    s->end += (uintptr_t)width;
+    return differ;
 }
 
 /* A search for integers x_d with low_d <= x_d <= high_d and difference = sum over d of x_d step_d.
@@ -1688,40 +2626,23 @@ static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t differenc
     return 0;
 }
 
-/* Adds the steps and lengths of a side to the lattice, and sets *base to the lowest address of that
- * side. Returns 0 if there are too many different steps. */
-static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda_lattice *l,
-                          int64_t *base)
+/* Adds the steps and lengths of both sides to the lattice. Returns 0 if there are too many
+ * different steps. */
+static int dpari_cuda_lay(const dpari_cuda_side *a, const dpari_cuda_side *b, dpari_cuda_lattice *l)
 {
-    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    int32_t d, k;
-    *base = (int64_t)(of_to ? (uintptr_t)b->to : (uintptr_t)b->from);
-    for (d = 0; d < b->dims; d++) {
-        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
-        const int64_t far_end = b->extent[d] - 1;
-        if (far_end == 0 || step == 0) {
-            continue;
-        }
-        if (step < 0) {
-            *base += far_end * step;
-            step = -step;
-        }
-        for (k = 0; k < l->dims && l->step[k] != step; k++) {
-        }
-        if (k == l->dims) {
+    int32_t i = a->dims - 1, k = b->dims - 1;
+    while (i >= 0 || k >= 0) {
+        const int from_a = k < 0 || (i >= 0 && a->step[i] > b->step[k]);
+        const int64_t step = from_a ? a->step[i] : b->step[k];
+        const int64_t far_end = from_a ? a->extent[i--] - 1 : b->extent[k--] - 1;
+        if (l->dims == 0 || l->step[l->dims - 1] != step) {
             if (l->dims == DPAR_MEM_DIMS) {
                 return 0;
             }
-            for (l->dims++; k > 0 && l->step[k - 1] < step; k--) {
-                l->step[k] = l->step[k - 1];
-                l->low[k] = l->low[k - 1];
-                l->high[k] = l->high[k - 1];
-            }
-            l->step[k] = step;
-            l->low[k] = l->high[k] = 0;
+            l->step[l->dims++] = step;
         }
-        l->low[k] -= sign > 0 ? 0 : far_end;
-        l->high[k] += sign > 0 ? far_end : 0;
+        l->high[l->dims - 1] += from_a ? far_end : 0;
+        l->low[l->dims - 1] -= from_a ? 0 : far_end;
     }
     return 1;
 }
@@ -1730,28 +2651,27 @@ static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda
  * array, and true in cases that are too complicated. */
 static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box *b, int b_to)
 {
-    const int32_t a_width = dpari_cuda_width(a_to ? a->to_type : a->from_type);
-    const int32_t b_width = dpari_cuda_width(b_to ? b->to_type : b->from_type);
-    uintptr_t a_lo, a_hi, b_lo, b_hi;
+    dpari_cuda_side first, second;
     dpari_cuda_lattice l;
-    int64_t a_base, b_base;
-    dpari_cuda_extent(a, a_to, &a_lo, &a_hi);
-    dpari_cuda_extent(b, b_to, &b_lo, &b_hi);
-    if (a_lo >= b_hi || b_lo >= a_hi || a_lo == a_hi || b_lo == b_hi) {
+    (void)dpari_cuda_side_of(a, a_to, &first);
+    (void)dpari_cuda_side_of(b, b_to, &second);
+    if (first.base >= second.end || second.base >= first.end) {
         return 0;
     }
     memset(&l, 0, sizeof l);
     l.tries = 64;
-    if (a_width != b_width || !dpari_cuda_lay(a, a_to, 1, &l, &a_base) ||
-        !dpari_cuda_lay(b, b_to, -1, &l, &b_base) || (b_base - a_base) % a_width != 0) {
+    if (first.width != second.width || !dpari_cuda_lay(&first, &second, &l) ||
+        (int64_t)(second.base - first.base) % first.width != 0) {
         return 1;
     }
-    return dpari_cuda_solves(&l, 0, b_base - a_base);
+    return dpari_cuda_solves(&l, 0, (int64_t)(second.base - first.base));
 }
 
-/* True if b, which is later in the list, has to wait for a. */
-static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
+DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
+    if (dpari_cuda_box_empty(a) || dpari_cuda_box_empty(b)) {
+        return 0;
+    }
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
         return 0; /* dpar_mem.move requires that no copy writes what another box reads or writes */
     }
@@ -1759,135 +2679,21 @@ static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
 }
 
-typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_TINY> dpari_cuda_boxes_tiny;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
-typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
-
-/* Returns the kernel that is compiled for the boxes' kind and types, or `other` if there is
- * none. */
-template <typename Batch>
-static void (*dpari_cuda_move_formed(const Batch *, void (*other)(const Batch)))(const Batch)
-{
-    return other;
-}
-
-static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
-                                     void (*other)(const dpari_cuda_boxes_small)))(
-    const dpari_cuda_boxes_small)
-{
-    typedef dpari_cuda_boxes_small Batch;
-    static const struct {
-        uint8_t to, from, op;
-        void (*kernel)(const Batch);
-    } known[] = {
-        {DPAR_F32, DPAR_F64, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F64, DPAR_COPY>},
-        {DPAR_F64, DPAR_F32, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F32, DPAR_COPY>},
-        {DPAR_BF16, DPAR_F32, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_BF16, DPAR_F32, DPAR_COPY>},
-        {DPAR_F32, DPAR_BF16, DPAR_COPY,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_BF16, DPAR_COPY>},
-        {DPAR_F32, DPAR_F32, DPAR_SUM,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_SUM>},
-        {DPAR_F64, DPAR_F64, DPAR_SUM,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F64, DPAR_SUM>},
-        {DPAR_F32, DPAR_F32, DPAR_MAX,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MAX>},
-        {DPAR_F32, DPAR_F32, DPAR_MIN,
-         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MIN>},
-    };
-    const dpari_cuda_box_slim *p = b->piece;
-    for (int32_t k = 0; k < b->n; k++) {
-        const uint8_t kind = p->op == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
-        if (p[k].kind != kind || p[k].to_type != p->to_type || p[k].from_type != p->from_type ||
-            p[k].op != p->op) {
-            return other;
-        }
-    }
-    for (const auto &one : known) {
-        if (one.to == p->to_type && one.from == p->from_type && one.op == p->op) {
-            return one.kernel;
-        }
-    }
-    return other;
-}
-
-/* ---- moves that are repeated --------------------------------------------------------------------
- *
- * A halo exchange moves the same boxes each time. The arguments of the launch, which the host
- * computed from the boxes, are therefore kept for the last few moves. */
-
-enum {
-    DPARI_CUDA_WINDOW = 256, /* the most boxes that are analysed together */
-    DPARI_CUDA_KNOWN = 8     /* number of moves that are kept */
-};
-
-struct dpari_cuda_known {
-    int32_t n, launches;                  /* number of boxes, 0 if no move is kept; number of
-                                             launches that they took */
-    int32_t units, threads, blocks, most; /* limits of the dpar_cuda when the move was kept */
-    dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
-    void (*kernel)(void);
-    int64_t grid;
-    dpar_mem_box box[DPARI_CUDA_WINDOW];
-    alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
-};
-
-struct dpari_cuda_memory {
-#ifdef DPAR_TRAIN_H
-    dpar_mem_layers layers; /* the table to which dpar_mem points */
-#endif
-    dpari_cuda_known *now; /* the move in progress if it is to be kept, otherwise NULL */
-    int32_t next, room;
-    dpari_cuda_known known[DPARI_CUDA_KNOWN];
-};
-
-template <typename Args>
-static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
-{
-    return dpari_cuda_launch(gpu, "move", (void (*)(const Args))k->kernel,
-                             *(const Args *)(const void *)k->args, k->grid);
-}
-
-/* Launches a kernel of `move`, and keeps the launch if it is the move's only one. */
-template <typename Args>
-static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
-                                          const Args &args, int64_t blocks)
-{
-    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
-    dpari_cuda_known *k = memory->now;
-    if (k != NULL && k->launches++ == 0) {
-        k->again = dpari_cuda_again<Args>;
-        k->kernel = (void (*)(void))kernel;
-        k->grid = blocks;
-        memcpy(k->args, &args, sizeof args);
-    }
-    return dpari_cuda_launch(gpu, "move", kernel, args, blocks);
-}
+/* ==== cuda/kept_moves.c ==== */
 
 static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
-    int32_t d;
-    if (a->to != b->to || a->from != b->from || a->to_type != b->to_type ||
-        a->from_type != b->from_type || a->round_type != b->round_type || a->op != b->op ||
-        a->negate != b->negate || a->clear != b->clear || a->dims != b->dims) {
-        return 0;
-    }
-    for (d = 0; d < a->dims; d++) {
-        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
-            a->from_stride[d] != b->from_stride[d]) {
-            return 0;
-        }
-    }
-    return 1;
+    const size_t bytes = (size_t)a->dims * sizeof a->extent[0];
+    return a->to == b->to && a->from == b->from && a->to_type == b->to_type &&
+           a->from_type == b->from_type && a->round_type == b->round_type && a->op == b->op &&
+           a->negate == b->negate && a->clear == b->clear && a->dims == b->dims &&
+           memcmp(a->extent, b->extent, bytes) == 0 &&
+           memcmp(a->to_stride, b->to_stride, bytes) == 0 &&
+           memcmp(a->from_stride, b->from_stride, bytes) == 0;
 }
 
-/* Returns the kept move of these boxes, or NULL if there is none. */
-static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const dpar_mem_box *box,
-                                                   int32_t n)
+DPARI_INTERNAL const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu,
+                                                           const dpar_mem_box *box, int32_t n)
 {
     const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
     int32_t i, k;
@@ -1906,8 +2712,7 @@ static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const d
     return NULL;
 }
 
-/* Begins to record a move of n boxes. */
-static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
+DPARI_INTERNAL void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
     if (n > 1 && n <= DPARI_CUDA_WINDOW) {
@@ -1917,8 +2722,8 @@ static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
     }
 }
 
-/* Ends recording a move, and keeps it if it succeeded with a single launch. */
-static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
+DPARI_INTERNAL void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n,
+                                    dpar_status st)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
     dpari_cuda_known *k = memory->now;
@@ -1933,26 +2738,23 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     memory->now = NULL;
 }
 
-/* Returns the number of chunks of `each` units in n pieces. */
-template <typename Box>
-static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int64_t *first)
-{
-    int64_t chunks = 0;
-    int32_t k;
-    for (k = 0; k < n; k++) {
-        if (first != NULL) {
-            first[k] = chunks;
-        }
-        chunks += ((int64_t)piece[k].units + each - 1) / each;
-    }
-    return chunks;
-}
+/* ==== cuda/move_boxes.c ==== */
 
-/* True if there is so little work that it is faster with fewer units per thread. */
-template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
+/* Returns the kernel that is compiled for these types and this operation if all boxes have them,
+ * otherwise `other`. */
+template <int TO, int FROM, int OP>
+static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
+                                     void (*other)(const dpari_cuda_boxes_small)))(
+    const dpari_cuda_boxes_small)
 {
-    return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
-           (int64_t)gpu->multiprocessors * 2;
+    const uint8_t kind = OP == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
+    for (int32_t k = 0; k < b->n; k++) {
+        const dpari_cuda_box_slim *p = &b->piece[k];
+        if (p->kind != kind || p->to_type != TO || p->from_type != FROM || p->op != OP) {
+            return other;
+        }
+    }
+    return dpari_cuda_move_form_kernel<dpari_cuda_boxes_small, TO, FROM, OP>;
 }
 
 template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
@@ -1965,30 +2767,29 @@ template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_c
     b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, PER * DPARI_CUDA_THREADS, b->first);
     if (all) {
         kernel = dpari_cuda_move_kernel<Batch, PER, 1>;
-        kernel = PER > 1 ? dpari_cuda_move_formed(b, kernel) : kernel;
+    }
+    if constexpr (PER > 1 && (int)Batch::ROOM == (int)dpari_cuda_boxes_small::ROOM) {
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F64, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F64, DPAR_F32, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_BF16, DPAR_F32, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_BF16, DPAR_COPY>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F32, DPAR_SUM>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F64, DPAR_F64, DPAR_SUM>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F32, DPAR_MAX>(b, kernel);
+        kernel = dpari_cuda_move_formed<DPAR_F32, DPAR_F32, DPAR_MIN>(b, kernel);
     }
     return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
-/* Collects pieces until a launch is full or there are no more pieces. */
-struct dpari_cuda_moves {
-    dpari_cuda_boxes_large slim;
-    dpari_cuda_boxes_wide wide; /* pieces with more dims */
-};
-
-/* Launches with the smallest arguments that hold the pieces, because each KB costs time on the host
- * and in the first warps. */
 template <typename Batch, int PER>
 static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_large *b)
 {
     Batch s;
-    memset(&s, 0, sizeof s);
-    s.n = b->n;
-    memcpy(s.piece, b->piece, (size_t)s.n * sizeof s.piece[0]);
+    dpari_cuda_shrink(&s, b);
     return dpari_cuda_move_now<Batch, PER>(gpu, &s);
 }
 
-static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
+DPARI_INTERNAL dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
 {
     const int little = dpari_cuda_little(gpu, &b->slim);
     dpar_status st = DPAR_OK;
@@ -2033,7 +2834,8 @@ static void dpari_cuda_slim(const dpari_cuda_box *p, dpari_cuda_box_slim *s)
     s->clear = p->clear;
 }
 
-static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, dpari_cuda_moves *b)
+DPARI_INTERNAL dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
+                                               dpari_cuda_moves *b)
 {
     dpari_cuda_cut cut;
     dpari_cuda_box piece;
@@ -2070,90 +2872,7 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
     return st;
 }
 
-/* ---- boxes that meet ---------------------------------------------------------------------------
- *
- * If several boxes add to the same element, their order is fixed, so that the result always has the
- * same bits. The targets of all boxes of an array are expressed as boxes of its indices, and cut
- * into pieces whose elements are all in the same boxes. A thread has one element of a piece and
- * processes its boxes in order, so that a single launch does everything. Boxes that do not fit an
- * array of few dims, or of which one reads data that another writes, need several launches. */
-
-enum {
-    DPARI_CUDA_CUTS = 64,       /* the most cuts of a dim */
-    DPARI_CUDA_CELLS = 1 << 14, /* the most cells of an array */
-    DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
-    DPARI_CUDA_NEAR = 2 /* number of boxes that a piece stores itself */
-};
-
-/* A side of a box, which is within the bytes [base, end). Dims without length or step are left out.
- * Steps are positive, with the shortest first. Later it also holds the side as a box of the frame's
- * indices. */
-struct dpari_cuda_side {
-    uintptr_t base, end;
-    union {
-        int64_t step[DPAR_MEM_DIMS];
-        int64_t lo[DPAR_MEM_DIMS];
-    };
-    union {
-        int64_t extent[DPAR_MEM_DIMS];
-        int64_t hi[DPAR_MEM_DIMS];
-    };
-    int32_t dims, width;
-};
-
-/* An array, as it can be inferred from the boxes: the steps of its dims, the shortest first, and
- * the address of index 0. */
-struct dpari_cuda_frame {
-    uintptr_t base;
-    int64_t step[DPAR_MEM_DIMS];
-    int32_t dims;
-    int32_t first, n; /* its sides are order[first] to order[first + n - 1] */
-};
-
-struct dpari_cuda_scene {
-    const dpar_mem_box *box;
-    int32_t n, frames;
-    int32_t dims; /* the most dims that a frame has */
-    int meets;
-    dpari_cuda_side side[2 * DPARI_CUDA_WINDOW]; /* `to` of box k is at 2 k, and `from` at 2 k +
-                                                    1 */
-    int16_t order[2 * DPARI_CUDA_WINDOW];
-    dpari_cuda_frame frame[DPARI_CUDA_WINDOW]; /* frames in which some side is a `to` */
-};
-
-/* Sets *s to a side of a box. Returns 0 if two dims have the same step. */
-static int dpari_cuda_side_of(const dpar_mem_box *b, int of_to, dpari_cuda_side *s)
-{
-    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
-    int32_t d, k;
-    memset(s, 0, sizeof *s);
-    s->base = s->end = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
-    s->width = (int32_t)width;
-    for (d = 0; d < b->dims; d++) {
-        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
-        const int64_t more = (b->extent[d] - 1) * step;
-        if (more < 0) {
-            s->base -= (uintptr_t)-more;
-            step = -step;
-        } else {
-            s->end += (uintptr_t)more;
-        }
-        for (k = s->dims; more != 0 && k > 0 && s->step[k - 1] >= step; k--) {
-            if (s->step[k - 1] == step) {
-                return 0;
-            }
-            s->step[k] = s->step[k - 1];
-            s->extent[k] = s->extent[k - 1];
-        }
-        if (more != 0) {
-            s->step[k] = step;
-            s->extent[k] = b->extent[d];
-            s->dims++;
-        }
-    }
-    s->end += (uintptr_t)width;
-    return 1;
-}
+/* ==== cuda/box_frames.c ==== */
 
 /* Collects the different steps of all sides of a frame, the shortest first. Returns 0 if there are
  * too many. */
@@ -2314,9 +3033,7 @@ static int dpari_cuda_frame_apart(dpari_cuda_scene *z, const dpari_cuda_frame *f
     return 1;
 }
 
-/* Sorts the sides of all boxes by address, and groups those that overlap into frames. Returns 0 if
- * they cannot be analysed. */
-static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z)
+DPARI_INTERNAL int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_scene *z)
 {
     int32_t i, k, gap, sides = 0;
     z->box = box;
@@ -2324,11 +3041,7 @@ static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_sc
     z->frames = z->dims = z->meets = 0;
     for (i = 0; i < 2 * n; i++) {
         const dpar_mem_box *b = &box[i / 2];
-        int32_t d, empty = 0;
-        for (d = 0; d < b->dims; d++) {
-            empty |= b->extent[d] <= 0;
-        }
-        if (empty) {
+        if (dpari_cuda_box_empty(b)) {
             continue;
         }
         if (!dpari_cuda_side_of(b, i % 2 == 0, &z->side[i])) {
@@ -2371,16 +3084,6 @@ static int dpari_cuda_scene_of(const dpar_mem_box *box, int32_t n, dpari_cuda_sc
     return 1;
 }
 
-/* The cuts of a frame. Between two cuts of a dim all elements are in the same boxes, which are
- * stored as a set of bits. */
-struct dpari_cuda_cells {
-    int16_t to[DPARI_CUDA_WINDOW]; /* boxes with a target in the frame, in order */
-    int32_t n;
-    int32_t cuts[DPAR_MEM_DIMS];
-    int64_t cut[DPAR_MEM_DIMS][DPARI_CUDA_CUTS];
-    uint64_t in[DPAR_MEM_DIMS][DPARI_CUDA_CUTS][DPARI_CUDA_WORDS];
-};
-
 static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
 {
     int32_t k = c->cuts[d];
@@ -2398,9 +3101,8 @@ static int dpari_cuda_cells_cut(dpari_cuda_cells *c, int32_t d, int64_t at)
     return 1;
 }
 
-/* Computes the cuts of a frame. Returns 0 if there are too many. */
-static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
-                               dpari_cuda_cells *c)
+DPARI_INTERNAL int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame *f,
+                                       dpari_cuda_cells *c)
 {
     int64_t cells = 1;
     int32_t i, k, d;
@@ -2437,6 +3139,8 @@ static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame
     }
     return 1;
 }
+
+/* ==== cuda/joint_moves.c ==== */
 
 /* A box from which threads add values to a piece. */
 template <int DIMS> struct dpari_cuda_giver {
@@ -2613,10 +3317,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu
 
 template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
 {
-    memset(to, 0, sizeof *to);
-    to->n = b->n;
+    dpari_cuda_shrink(to, b);
     memcpy(to->step, b->step, (size_t)b->frames * sizeof b->step[0]);
-    memcpy(to->piece, b->piece, (size_t)b->n * sizeof b->piece[0]);
     memcpy(to->giver, b->giver, (size_t)b->givers * sizeof b->giver[0]);
     memcpy(to->of, b->of, (size_t)b->list * sizeof b->of[0]);
 }
@@ -2758,7 +3460,7 @@ static dpar_status dpari_cuda_joint_cells(dpari_cuda_joining<Joint> *j, int32_t 
 }
 
 template <typename Joint>
-static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z)
+static dpar_status dpari_cuda_joint_by_form(dpar_cuda *gpu, const dpari_cuda_scene *z)
 {
     dpari_cuda_joining<Joint> j;
     uint64_t all[DPARI_CUDA_WORDS];
@@ -2783,6 +3485,23 @@ static dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene 
     }
     return st == DPAR_OK ? dpari_cuda_joint_flush(&j) : st;
 }
+
+DPARI_INTERNAL int dpari_cuda_joint_fits(const dpar_cuda *gpu, const dpari_cuda_scene *z)
+{
+    return gpu->arguments >= DPARI_CUDA_ARGUMENTS ||
+           (z->n <= dpari_cuda_joint_small::GIVERS && z->dims <= DPARI_CUDA_SLIM);
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_move_joint(dpar_cuda *gpu, const dpari_cuda_scene *z)
+{
+    return z->dims <= (int32_t)DPARI_CUDA_SLIM
+               ? dpari_cuda_joint_by_form<dpari_cuda_joint_large>(gpu, z)
+               : dpari_cuda_joint_by_form<dpari_cuda_joint_wide>(gpu, z);
+}
+
+/* ==== cuda/move.c ==== */
+
+/* Moves boxes: dpar_mem.move. */
 
 /* Moves n <= DPARI_CUDA_WINDOW boxes, some of which may have to wait for earlier ones. The number
  * of launches is that of the boxes in the longest chain of such waits. */
@@ -2823,16 +3542,12 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
     for (i = 0; fine && z.meets && i < z.frames; i++) {
         fine = dpari_cuda_cells_of(&z, &z.frame[i], &cells);
     }
-    if (z.meets && gpu->arguments < DPARI_CUDA_ARGUMENTS) { /* all boxes of an element must fit */
-        fine = fine && n <= dpari_cuda_joint_small::GIVERS && z.dims <= DPARI_CUDA_SLIM;
-    }
+    fine = fine && (!z.meets || dpari_cuda_joint_fits(gpu, &z));
     if (!fine) {
         return dpari_cuda_move_chain(gpu, boxes, n, b);
     }
     if (z.meets) {
-        return z.dims <= (int32_t)DPARI_CUDA_SLIM
-                   ? dpari_cuda_move_joint<dpari_cuda_joint_large>(gpu, &z)
-                   : dpari_cuda_move_joint<dpari_cuda_joint_wide>(gpu, &z);
+        return dpari_cuda_move_joint(gpu, &z);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_cuda_move_one(gpu, &boxes[i], b);
@@ -2840,7 +3555,7 @@ static dpar_status dpari_cuda_move_sums(dpar_cuda *gpu, const dpar_mem_box *boxe
     return st == DPAR_OK ? dpari_cuda_move_flush(gpu, b) : st;
 }
 
-static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+DPARI_INTERNAL dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_moves b;
@@ -2875,248 +3590,11 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
     return st;
 }
 
-/* ---- spans ----------------------------------------------------------------------------------- */
+/* ==== cuda/spans.c ==== */
 
-struct dpari_cuda_span {
-    unsigned char *to;
-    const unsigned char *from;
-    int64_t count, head, units;
-    double scale;
-    uint64_t seed, stream, index;
-    int32_t to_type, from_type;
-    uint8_t add, stochastic, even, raw; /* raw 1: copies bytes; 2: only casts; 3: no type is F64 */
-};
+/* Collects spans for launches: dpar_mem.span. */
 
-/* Computes the random words of elements `at` to at + 3. */
-__device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
-                                                 uint32_t *four)
-{
-    uint32_t low[4], high[4];
-    const uint32_t skip = (uint32_t)(at % 4);
-    dpari_cuda_random_four(seed, stream, at / 4, low);
-    if (skip != 0) {
-        dpari_cuda_random_four(seed, stream, (at + 3) / 4, high);
-    } else {
-        memcpy(high, low, sizeof high);
-    }
-    DPARI_CUDA_UNROLL
-    for (uint32_t e = 0; e < 4; e++) { /* selects instead of indexing, so that the words stay in
-                                          registers */
-        const uint32_t a = e + skip;
-        uint32_t word = high[2];
-        word = a == 5 ? high[1] : word;
-        word = a == 4 ? high[0] : word;
-        word = a == 3 ? low[3] : word;
-        word = a == 2 ? low[2] : word;
-        word = a == 1 ? low[1] : word;
-        four[e] = a == 0 ? low[0] : word;
-    }
-}
-
-/* Rounds F32 to BF16, up or down depending on 16 random bits (dpar_mem_round). */
-DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
-{
-    uint32_t x = dpari_cuda_bits<uint32_t>(f);
-    if ((x & 0x7f800000u) != 0x7f800000u) {
-        x += bits;
-    } else {
-        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays a NaN */
-    }
-    return (uint16_t)(x >> 16);
-}
-
-/* Rounds a four to BF16 by the high halves of the random words (SHIFT 16) or the low ones (0). */
-template <int SHIFT, typename W>
-__device__ static inline void dpari_cuda_narrow_by(dpari_cuda_four *four, const W *from,
-                                                   const uint32_t *words)
-{
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        float f;
-        dpari_cuda_as(from[e], &f);
-        const uint32_t half = dpari_cuda_stochastic(f, words[e] >> SHIFT & 0xffffu);
-        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
-    }
-}
-
-/* Rounds weights, or a copy of them, to BF16: elements `at` to at + 3 of the whole array. */
-template <typename W>
-__device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, const W *from,
-                                                       uint64_t seed, uint64_t stream, uint64_t at)
-{
-    uint32_t words[4];
-    dpari_cuda_randoms(seed, stream, at, words);
-    dpari_cuda_narrow_by<16>(four, from, words);
-}
-
-/* Copies PER units of 16 bytes, and byte by byte the ends that do not fill a unit. */
-template <int PER>
-__device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
-{
-    uint4 v[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
-        v[j] = dpari_cuda_nought<uint4>();
-        if (s.even && s.from != NULL && at >= s.head && at + 16 <= s.count) {
-            v[j] = *(const uint4 *)(const void *)(s.from + at);
-        }
-    }
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
-        if (s.even && at >= s.head && at + 16 <= s.count) {
-            *(uint4 *)(void *)(s.to + at) = v[j];
-        } else {
-            for (int64_t e = at < 0 ? 0 : at; e < at + 16 && e < s.count; e++) {
-                s.to[e] = s.from != NULL ? s.from[e] : (unsigned char)0;
-            }
-        }
-    }
-}
-
-/* Casts, scales or adds PER units. WHOLE: all units are vectors on both sides. RANDOM: the rounding
- * may be stochastic. WIDE 0: no type is F64. TYPE is the type of both sides if the kernel knows
- * it. */
-template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_TYPE_NONE>
-__device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
-{
-    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.to_type;
-    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : s.from_type;
-    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
-    dpari_cuda_four v[PER], old[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        const int64_t lo = WHOLE ? 0 : i;
-        const int64_t n = WHOLE ? 4 : s.count;
-        const int64_t skip = WHOLE ? i : 0;
-        if (lo < n && s.from != NULL) {
-            dpari_cuda_load<0, WIDE>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
-        }
-        if (lo < n && s.add) {
-            dpari_cuda_load<0, WIDE>(&old[j], s.to + skip * tw, lo, n, tw, 1);
-        }
-    }
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        const int64_t lo = WHOLE ? 0 : i;
-        const int64_t n = WHOLE ? 4 : s.count;
-        const int64_t skip = WHOLE ? i : 0;
-        dpari_cuda_four made;
-        double x[4], y[4];
-        if (lo >= n) {
-            continue;
-        }
-        if (s.from != NULL) {
-            dpari_cuda_widen<1, WIDE>(&v[j], from_type, x);
-        }
-        if (s.add) {
-            dpari_cuda_widen<0, WIDE>(&old[j], to_type, y);
-        }
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            if (s.from == NULL) {
-                x[e] = s.scale;
-            } else if (s.scale != 1.0) {
-                x[e] = dpari_cuda_mul(s.scale, x[e]);
-            }
-            x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
-        }
-        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
-            float f[4]; /* no value changes, not even a NaN */
-            dpari_cuda_widen(&v[j], DPAR_F32, f);
-            dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
-        } else if (RANDOM && s.stochastic) {
-            dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
-        } else {
-            dpari_cuda_narrow<WIDE>(&made, to_type, x);
-        }
-        dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
-    }
-}
-
-/* Only converts between two types of 16 or 32 bits, through f32. WHOLE: all units are vectors on
- * both sides. */
-template <int PER, int WHOLE>
-__device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int64_t unit)
-{
-    const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
-    dpari_cuda_four v[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        if (WHOLE) {
-            dpari_cuda_load<0, 0>(&v[j], s.from + i * fw, 0, 4, fw, 1);
-        } else if (i < s.count) {
-            dpari_cuda_load<0, 0>(&v[j], s.from, i, s.count, fw, s.even);
-        }
-    }
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        dpari_cuda_four made;
-        float x[4];
-        if (WHOLE || i < s.count) {
-            dpari_cuda_widen(&v[j], s.from_type, x);
-            dpari_cuda_narrow(&made, s.to_type, x);
-            if (WHOLE) {
-                dpari_cuda_store<0>(&made, s.to + i * tw, 0, 4, tw, 1);
-            } else {
-                dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
-            }
-        }
-    }
-}
-
-enum { DPARI_CUDA_SPAN_PER = 4 }; /* units per thread */
-
-/* NUMBERS 0: only copies and casts; 1: no random numbers. Such kernels need fewer registers. */
-template <typename Batch, int NUMBERS>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
-    dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
-{
-    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
-        const int32_t k = dpari_cuda_find(b, c);
-        const dpari_cuda_span &s = b.piece[k];
-        const int64_t unit =
-            (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
-        const int64_t last = unit - threadIdx.x + DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS - 1;
-        const int whole = s.even && unit > threadIdx.x &&
-                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* equal for all threads of
-                                                                            the block */
-        if (s.raw == 1) {
-            dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
-        } else if (s.raw == 2 && whole) {
-            dpari_cuda_span_cast<DPARI_CUDA_SPAN_PER, 1>(s, unit);
-        } else if (s.raw == 2) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_cast<1, 0>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS == 1 && whole && s.to_type == DPAR_F32 && s.from_type == DPAR_F32) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<2, 1, 0, 0, DPAR_F32>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS == 1 && whole && s.raw == 3) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_numbers<2, 1, 0, 0>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS == 1 && whole) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<1, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else if (NUMBERS > 0) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<1, 0, (NUMBERS > 1)>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        }
-    }
-}
-
-/* Describes a span for the kernel. Returns 1, or 0 if the span is empty, or -1 if it is not
- * allowed. */
-static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
+DPARI_INTERNAL int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_cuda_span *p)
 {
     const int floats =
         dpari_cuda_is_float(s->to_type) && (s->from == NULL || dpari_cuda_is_float(s->from_type));
@@ -3160,27 +3638,6 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
     return 1;
 }
 
-typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
-typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
-
-/* Launches the spans of a batch. RANDOM: some spans are rounded by random numbers. */
-template <int RANDOM, typename Batch>
-static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
-{
-    const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
-    void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
-    int64_t chunks = 0;
-    int32_t k, numbers = 0;
-    for (k = 0; k < b->n; k++) {
-        b->first[k] = chunks;
-        chunks += (b->piece[k].units + each - 1) / each;
-        numbers |= b->piece[k].raw == 0 || b->piece[k].raw == 3;
-    }
-    b->first[b->n] = chunks;
-    kernel = numbers ? dpari_cuda_span_kernel<Batch, 1 + RANDOM> : kernel;
-    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, chunks));
-}
-
 static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large *b)
 {
     dpar_status st = DPAR_OK;
@@ -3188,16 +3645,14 @@ static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large 
         st = dpari_cuda_span_now<0>(gpu, b);
     } else if (b->n > 0) {
         dpari_cuda_spans_small s;
-        memset(&s, 0, sizeof s);
-        s.n = b->n;
-        memcpy(s.piece, b->piece, (size_t)b->n * sizeof s.piece[0]);
+        dpari_cuda_shrink(&s, b);
         st = dpari_cuda_span_now<0>(gpu, &s);
     }
     b->n = 0;
     return st;
 }
 
-static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n)
+DPARI_INTERNAL dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_spans_large b;
@@ -3222,7 +3677,9 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
     return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
 }
 
-/* ---- sums of parts --------------------------------------------------------------------------- */
+/* ==== cuda/reduce.c ==== */
+
+/* Sums and other reductions of parts: dpar_mem.reduce. */
 
 struct dpari_cuda_sum {
     dpar_mem_reduce r;
@@ -3247,97 +3704,64 @@ __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x,
     }
 }
 
-template <typename W>
+/* Computes elements from i on: four, of which some may not exist, or, if TYPE is set, those of a
+ * unit of 16 bytes of parts that all have this type and are summed. Both give the same bits. AHEAD
+ * parts are loaded together. */
+template <typename W, int TYPE>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
 {
-    enum { AHEAD = 4 }; /* parts whose loads are in flight together */
+    enum { AHEAD = 4, ALL = dpari_cuda_fours_of(TYPE), FOURS = ALL > 0 ? ALL : 1 };
     const dpar_mem_reduce &r = s.r;
-    const int32_t tw = dpari_cuda_width(r.to_type), fw = dpari_cuda_width(r.from_type);
-    const int32_t op = r.op == DPAR_AVG ? DPAR_SUM : r.op;
-    dpari_cuda_four v[AHEAD], made;
-    W x[4], y[4];
-    for (int64_t p = 0; p < r.parts; p += AHEAD) {
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < AHEAD; j++) {
-            if (p + j < r.parts) {
-                const unsigned char *part = (const unsigned char *)r.from + (p + j) * r.stride * fw;
-                dpari_cuda_load<0>(&v[j], part, i, r.count, fw, s.even);
-            }
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < AHEAD; j++) {
-            if (p + j < r.parts) {
-                dpari_cuda_widen(&v[j], r.from_type, y);
-                DPARI_CUDA_UNROLL
-                for (int e = 0; e < 4; e++) {
-                    x[e] = p + j == 0 ? y[e] : dpari_cuda_meet(x[e], y[e], op);
-                }
-            }
-        }
-    }
-    if (r.accumulate) {
-        dpari_cuda_load<0>(&made, r.to, i, r.count, tw, 1);
-        dpari_cuda_widen(&made, r.to_type, y);
-    }
-    dpari_cuda_sum_end(r, x, y);
-    dpari_cuda_narrow(&made, r.to_type, x);
-    dpari_cuda_store<0>(&made, r.to, i, r.count, tw, 1);
-}
-
-template <typename W>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
-    dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
-{
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
-        const int64_t i = dpari_cuda_first(unit, s.head);
-        if (i < s.r.count) {
-            dpari_cuda_sum_unit<W>(s, i);
-        }
-    }
-}
-
-/* Computes sums and averages of parts of one type that can be accessed in units of 16 bytes, with
- * the same bits as the general kernel. */
-template <typename W, int TYPE>
-__device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64_t i)
-{
-    enum { AHEAD = 4, FOURS = dpari_cuda_fours_of(TYPE) };
-    const int32_t width = dpari_cuda_width(TYPE);
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)r.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
+    const int32_t op = TYPE != DPAR_TYPE_NONE || r.op == DPAR_AVG ? (int)DPAR_SUM : (int)r.op;
     dpari_cuda_four v[AHEAD][FOURS], made[FOURS];
     W x[FOURS][4], y[4];
     for (int64_t p = 0; p < r.parts; p += AHEAD) {
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             if (p + j < r.parts) {
-                dpari_cuda_load_all<0, FOURS>(v[j], r.from, (p + j) * r.stride + i, width);
+                dpari_cuda_load_unit<0, ALL>(v[j], r.from, (p + j) * r.stride, i, r.count, fw,
+                                             s.even);
             }
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD * FOURS; j++) {
             if (p + j / FOURS < r.parts) {
-                dpari_cuda_widen(&v[j / FOURS][j % FOURS], TYPE, y);
+                W *to = x[j % FOURS];
+                dpari_cuda_widen(&v[j / FOURS][j % FOURS], from_type, y);
                 DPARI_CUDA_UNROLL
                 for (int e = 0; e < 4; e++) {
-                    W *to = &x[j % FOURS][e];
-                    *to = p + j / FOURS == 0 ? y[e] : dpari_cuda_add(*to, y[e]);
+                    to[e] = p + j / FOURS == 0 ? y[e] : dpari_cuda_meet(to[e], y[e], op);
                 }
             }
         }
     }
     if (r.accumulate) {
-        dpari_cuda_load_all<0, FOURS>(made, r.to, i, width);
+        dpari_cuda_load_unit<0, ALL>(made, r.to, 0, i, r.count, tw, 1);
     }
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
         if (r.accumulate) {
-            dpari_cuda_widen(&made[k], TYPE, y);
+            dpari_cuda_widen(&made[k], to_type, y);
         }
         dpari_cuda_sum_end(r, x[k], y);
-        dpari_cuda_narrow(&made[k], TYPE, x[k]);
+        dpari_cuda_narrow(&made[k], to_type, x[k]);
     }
-    dpari_cuda_store_all<0, FOURS>(made, r.to, i, width);
+    dpari_cuda_store_unit<0, ALL>(made, r.to, 0, i, r.count, tw, 1);
+}
+
+template <typename W>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
+    dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
+{
+    for (int64_t unit = dpari_cuda_thread(); unit < s.units; unit += dpari_cuda_threads()) {
+        const int64_t i = dpari_cuda_first(unit, s.head);
+        if (i < s.r.count) {
+            dpari_cuda_sum_unit<W, DPAR_TYPE_NONE>(s, i);
+        }
+    }
 }
 
 /* The elements at the end that do not fill a unit of 16 bytes. */
@@ -3345,7 +3769,7 @@ template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_sum_rest(const dpari_cuda_sum &s, int64_t i)
 {
     for (; i < s.r.count; i += 4) {
-        dpari_cuda_sum_unit<W>(s, i);
+        dpari_cuda_sum_unit<W, DPAR_TYPE_NONE>(s, i);
     }
 }
 
@@ -3354,20 +3778,14 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_sum_form_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     enum { EACH = 4 * dpari_cuda_fours_of(TYPE) };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t i = EACH * ((int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x);
+    const int64_t step = dpari_cuda_threads();
+    int64_t i = EACH * dpari_cuda_thread();
     for (; i + EACH <= s.r.count; i += EACH * step) {
-        dpari_cuda_sum_all<W, TYPE>(s.r, i);
+        dpari_cuda_sum_unit<W, TYPE>(s, i);
     }
     if (i < s.r.count) {
         dpari_cuda_sum_rest<W>(s, i);
     }
-}
-
-/* Returns the number of blocks for `units` units, if a thread has one at a time. */
-static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
-{
-    return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
 }
 
 typedef void (*dpari_cuda_summer)(const dpari_cuda_sum);
@@ -3387,8 +3805,6 @@ template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dp
     }
     return dpari_cuda_sum_kernel<W>;
 }
-
-/* ---- sums of integers ---- */
 
 template <typename T, int N> struct alignas(N * sizeof(T)) dpari_cuda_ints {
     T x[N];
@@ -3422,9 +3838,9 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_ints_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     enum { EACH = 16 / sizeof(T) };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    const int64_t step = dpari_cuda_threads();
     const int64_t whole = s.even ? s.r.count / EACH : 0;
-    const int64_t first = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t first = dpari_cuda_thread();
     for (int64_t i = first; i < whole; i += step) {
         dpari_cuda_ints_unit<T, EACH>(s.r, i * EACH);
     }
@@ -3469,7 +3885,7 @@ static int dpari_cuda_reduce_fine(const dpar_mem_reduce *reduce, int ints)
            (reduce->sum_type == DPAR_F64 || (reduce->sum_type == DPAR_F32 && !wide));
 }
 
-static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
+DPARI_INTERNAL dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_reduce *r = reduce;
@@ -3498,58 +3914,9 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 
-/* ---- sums over a block --------------------------------------------------------------------------
- *
- * Sums over a block of threads are added in a fixed order: within a warp by halves, then over the
- * warps. All threads of the block have to call. */
+/* ==== cuda/finite.c ==== */
 
-#define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
-
-__device__ static inline double dpari_cuda_warp_sum(double x)
-{
-    for (int bits = 16; bits > 0; bits /= 2) {
-        x = dpari_cuda_add(x, __shfl_xor_sync(0xffffffffu, x, bits));
-    }
-    return x;
-}
-
-/* Returns the sum to all threads. */
-__device__ static inline double dpari_cuda_block_sum(double x)
-{
-    __shared__ double part[DPARI_CUDA_WARPS];
-    double sum = 0.0;
-    x = dpari_cuda_warp_sum(x);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = x;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        sum = dpari_cuda_add(sum, part[w]);
-    }
-    return sum;
-}
-
-__device__ static inline int64_t dpari_cuda_block_least(int64_t x)
-{
-    __shared__ int64_t part[DPARI_CUDA_WARPS];
-    long long y = x;
-    for (int bits = 16; bits > 0; bits /= 2) {
-        const long long other = __shfl_xor_sync(0xffffffffu, y, bits);
-        y = other < y ? other : y;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = y;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        y = part[w] < y ? part[w] : y;
-    }
-    return y;
-}
-
-/* ---- search for NaN and Inf ------------------------------------------------------------------ */
+/* Searches for NaN and Inf: dpar_mem.finite. */
 
 struct dpari_cuda_look {
     dpar_mem_finite f;
@@ -3584,8 +3951,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_look_kernel(DPARI_CUDA_ARGS dpari_cuda_look s)
 {
     const int32_t width = dpari_cuda_width(s.f.type);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x, least = INT64_MAX;
+    const int64_t step = dpari_cuda_threads();
+    int64_t unit = dpari_cuda_thread(), least = INT64_MAX;
     for (; unit < s.units && least == INT64_MAX; unit += DPARI_CUDA_LOOKS * step) {
         dpari_cuda_four v[DPARI_CUDA_LOOKS];
         DPARI_CUDA_UNROLL
@@ -3621,7 +3988,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
+DPARI_INTERNAL dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpar_status st = DPAR_OK;
@@ -3648,15 +4015,160 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "finite", dpari_cuda_look_end_kernel, s, 1) : st;
 }
 
-#ifdef DPAR_TRAIN_H /* the table of layers */
+/* ==== cuda/pin.c ==== */
 
-/* ---- rounding at random ---------------------------------------------------------------------- */
+/* Pins and unpins memory of the host: dpar_mem.pin and unpin. */
+
+/* True if CUDA knows the memory already, because it is a device's, managed or registered. */
+static int dpari_cuda_reached(const void *at)
+{
+    struct cudaPointerAttributes about;
+    const cudaError_t error = cudaPointerGetAttributes(&about, at);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return about.type != cudaMemoryTypeUnregistered;
+}
+
+/* Returns the range of held pages that contains byte `at`, or the next range after it, or -1 if
+ * there is none. */
+static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
+{
+    int32_t i, next = -1;
+    for (i = 0; i < gpu->held_n; i++) {
+        if (gpu->held[i].hi > at && (next < 0 || gpu->held[i].lo < gpu->held[next].lo)) {
+            next = i;
+        }
+    }
+    return next;
+}
+
+/* Registers the pages [lo, hi), none of which this gpu holds. Leaves pages alone that others have
+ * registered. */
+static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
+{
+    void *seen = NULL;
+    cudaError_t error = cudaHostRegister((void *)lo, (size_t)(hi - lo),
+                                         cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (error == cudaErrorHostMemoryAlreadyRegistered && dpari_cuda_reached((void *)lo) &&
+        dpari_cuda_reached((void *)(hi - 1))) {
+        (void)cudaGetLastError();
+        return DPAR_OK;
+    }
+    if (error == cudaSuccess) {
+        gpu->held[gpu->held_n].lo = lo;
+        gpu->held[gpu->held_n++].hi = hi;
+        error = cudaHostGetDevicePointer(&seen, (void *)lo, 0);
+        if (error == cudaSuccess && (uintptr_t)seen != lo) {
+            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "pin",
+                                  "the device has other addresses for host memory than the host");
+        }
+    }
+    return dpari_cuda_heard(gpu, error, "cudaHostRegister");
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_release(dpar_cuda *gpu)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i, k;
+    for (i = gpu->held_n - 1; i >= 0; i--) {
+        for (k = 0; k < gpu->pins; k++) {
+            if (gpu->pin[k].lo < gpu->held[i].hi && gpu->held[i].lo < gpu->pin[k].hi) {
+                break;
+            }
+        }
+        if (k == gpu->pins) {
+            const cudaError_t error = cudaHostUnregister((void *)gpu->held[i].lo);
+            const dpar_status s = dpari_cuda_heard(gpu, error, "cudaHostUnregister");
+            if (st == DPAR_OK) {
+                st = s;
+            }
+            gpu->held[i] = gpu->held[--gpu->held_n];
+        }
+    }
+    return st;
+}
+
+/* Pins whole pages. If a page holds memory of several owners, it is unregistered when the last of
+ * them unpins it. */
+DPARI_INTERNAL dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
+    uintptr_t at = first / page * page, lo = at, hi;
+    int32_t k;
+    int before = 0;
+    dpar_status st;
+    if (memory == NULL || bytes <= 0) {
+        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
+    }
+    hi = (first + (uintptr_t)bytes + page - 1) / page * page;
+    st = dpari_cuda_enter(gpu, &before);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    k = dpari_cuda_held(gpu, at);
+    if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
+        dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
+        return dpari_cuda_leave(gpu, before, DPAR_OK); /* the memory is the device's, managed, or
+                                                          pinned by others */
+    }
+    for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
+        const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
+        if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
+            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin",
+                                "all 128 pins are in use: unpin some memory first");
+        } else if (next > at) {
+            st = dpari_cuda_hold(gpu, at, next);
+            at = next;
+        } else {
+            at = gpu->held[k].hi;
+        }
+    }
+    if (st == DPAR_OK) {
+        gpu->pin[gpu->pins].memory = first;
+        gpu->pin[gpu->pins].lo = lo;
+        gpu->pin[gpu->pins++].hi = hi;
+    } else {
+        const dpar_why why = gpu->why;
+        (void)dpari_cuda_release(gpu);
+        gpu->why = why;
+    }
+    return dpari_cuda_leave(gpu, before, st);
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_unpin(void *ctx, void *memory)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    int32_t k = gpu->pins - 1;
+    int before = 0;
+    dpar_status st;
+    while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
+        k--;
+    }
+    if (k < 0) { /* memory that needed no pin, see dpari_cuda_pin */
+        return DPAR_OK;
+    }
+    gpu->pin[k] = gpu->pin[--gpu->pins];
+    st = dpari_cuda_enter(gpu, &before);
+    if (st == DPAR_OK) {
+        st = dpari_cuda_release(gpu);
+    }
+    return dpari_cuda_leave(gpu, before, st);
+}
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/round.c ==== */
+
+/* Rounds to BF16 by random numbers: dpar_mem_layers.round. */
 
 /* The elements at the end that do not fill a unit of 16 bytes. */
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
 {
     for (; i < s.count; i += 4) {
-        dpari_cuda_span_numbers<1, 0, 1>(s, i / 4);
+        dpari_cuda_span_numbers<double, 1, 0, 1>(s, i / 4);
     }
 }
 
@@ -3666,8 +4178,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
 {
     enum { FOURS = 2, EACH = 4 * FOURS };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t step = dpari_cuda_threads();
+    int64_t u = dpari_cuda_thread();
     for (; EACH * (u + 1) <= s.count; u += step) {
         dpari_cuda_four four[FOURS];
         dpari_cuda_load_all<0, FOURS>(four, s.from, EACH * u, 4);
@@ -3687,7 +4199,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     }
 }
 
-static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
+DPARI_INTERNAL dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_spans_small b;
@@ -3720,11 +4232,15 @@ static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
     return dpari_cuda_span_now<1>(gpu, &b);
 }
 
-/* ---- squares, clipping -------------------------------------------------------------------------
- *
- * Unit u of four elements, counted from element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256)
- * in all launches, so that the sums have the same bits. If the grid is smaller, a block does the
- * work of several blocks. */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/squares.c ==== */
+
+/* Squares and clipping: dpar_mem_layers.squares and clip. Unit u of four elements, counted from
+ * element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256) in all launches, so that the sums have
+ * the same bits. If the grid is smaller, a block does the work of several blocks. */
 
 struct dpari_cuda_square {
     dpar_mem_squares q;
@@ -3793,7 +4309,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares)
+DPARI_INTERNAL dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_square s;
@@ -3835,7 +4351,7 @@ __global__ static void dpari_cuda_clip_kernel(DPARI_CUDA_ARGS dpar_mem_clip c)
     }
 }
 
-static dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
+DPARI_INTERNAL dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     if (clip->squares == NULL || clip->factor == NULL) {
@@ -3844,7 +4360,13 @@ static dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
     return dpari_cuda_launch(gpu, "clip", dpari_cuda_clip_kernel, *clip, 1);
 }
 
-/* ---- optimizers ------------------------------------------------------------------------------ */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/optimize.c ==== */
+
+/* Steps of optimizers: dpar_mem_layers.optimize. */
 
 struct dpari_cuda_step {
     dpar_optimizer o;
@@ -3859,16 +4381,6 @@ struct dpari_cuda_step {
     uint8_t copied, rested; /* 1: the weights have a copy; their low bits are stored separately */
     uint8_t room[5];
 };
-
-DPARI_CUDA_FN float dpari_cuda_root(float x)
-{
-    return sqrtf(x);
-}
-
-DPARI_CUDA_FN double dpari_cuda_root(double x)
-{
-    return sqrt(x);
-}
 
 template <typename W> struct dpari_cuda_rates {
     W beta1, more1, beta2, more2, epsilon, shrink, reach, fix, factor, rate, momentum, decay;
@@ -3901,7 +4413,7 @@ __device__ static inline void dpari_cuda_adamw(const dpari_cuda_rates<W> &r, W *
     *v = dpari_cuda_add(dpari_cuda_mul(r.beta2, *v), dpari_cuda_mul(dpari_cuda_mul(r.more2, x), x));
     *w = dpari_cuda_add(dpari_cuda_mul(*w, r.shrink),
                         -(dpari_cuda_mul(r.reach, *m) /
-                          dpari_cuda_add(dpari_cuda_root(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
+                          dpari_cuda_add(sqrt(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
 }
 
 template <typename W>
@@ -3988,43 +4500,45 @@ __device__ static inline void dpari_cuda_step_keep(const dpari_cuda_step &s, con
     }
 }
 
-template <int WIDE>
-__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s,
-                                                   dpari_cuda_step_bits<1> *h, int64_t i)
+/* Loads what the step needs of elements i to i + 3, or of ALL fours. */
+template <int ALL, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s, Bits *h, int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
-    dpari_cuda_load<0, WIDE>(h->gradient, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
-                             s.even_gradient);
+    dpari_cuda_load_unit<1, ALL, WIDE>(h->weight, s.weight, 0, i, s.count,
+                                       dpari_cuda_width(s.weight_type), 1);
+    dpari_cuda_load_unit<0, ALL, WIDE>(h->gradient, s.gradient, 0, i, s.count,
+                                       dpari_cuda_width(s.gradient_type), s.even_gradient);
     if (s.moments > 0) {
-        dpari_cuda_load<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->m, s.m, 0, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_load<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->v, s.v, 0, i, s.count, state, s.even_v);
     }
     if (s.rested) {
-        dpari_cuda_load<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_load_unit<1, ALL, WIDE>(h->rest, s.rest, 0, i, s.count, 2, s.even_rest);
     }
 }
 
-template <int WIDE>
-__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s,
-                                                    const dpari_cuda_step_bits<1> *h, int64_t i)
+template <int ALL, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, const Bits *h,
+                                                    int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
+    dpari_cuda_store_unit<1, ALL, WIDE>(h->weight, s.weight, 0, i, s.count,
+                                        dpari_cuda_width(s.weight_type), 1);
     if (s.moments > 0) {
-        dpari_cuda_store<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->m, s.m, 0, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_store<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->v, s.v, 0, i, s.count, state, s.even_v);
     }
-    dpari_cuda_store<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
     if (s.rested) {
-        dpari_cuda_store<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_store_unit<1, ALL, WIDE>(h->rest, s.rest, 0, i, s.count, 2, s.even_rest);
     }
     if (s.copied) {
-        dpari_cuda_store<0, WIDE>(h->copy, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
-                                  s.even_copy);
+        dpari_cuda_store_unit<0, ALL, WIDE>(h->copy, s.copy, 0, i, s.count,
+                                            dpari_cuda_width(s.copy_type), s.even_copy);
     }
 }
 
@@ -4072,15 +4586,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += step) {
+    for (int64_t unit = dpari_cuda_thread(); unit < s.units; unit += dpari_cuda_threads()) {
         const int64_t i = dpari_cuda_first(unit, s.head);
         dpari_cuda_step_bits<1> h;
         if (i < s.count) {
-            dpari_cuda_step_load<WIDE>(s, &h, i);
+            dpari_cuda_step_load<0, WIDE>(s, &h, i);
             dpari_cuda_step_unit<W, WIDE>(s, r, &h, 0, i);
-            dpari_cuda_step_store<WIDE>(s, &h, i);
+            dpari_cuda_step_store<0, WIDE>(s, &h, i);
         }
     }
 }
@@ -4116,40 +4628,6 @@ template <int WEIGHT, int GRADIENT, int MOMENT, int HOW> struct dpari_cuda_step_
     }
 };
 
-template <int FOURS>
-__device__ static inline void dpari_cuda_step_load_all(const dpari_cuda_step &s,
-                                                       dpari_cuda_step_bits<FOURS> *h, int64_t i)
-{
-    const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
-    dpari_cuda_load_all<0, FOURS>(h->gradient, s.gradient, i, dpari_cuda_width(s.gradient_type));
-    dpari_cuda_load_all<1, FOURS>(h->m, s.m, i, state);
-    if (s.moments > 1) {
-        dpari_cuda_load_all<1, FOURS>(h->v, s.v, i, state);
-    }
-    if (s.rested) {
-        dpari_cuda_load_all<1, FOURS>(h->rest, s.rest, i, 2);
-    }
-}
-
-template <int FOURS>
-__device__ static inline void
-dpari_cuda_step_store_all(const dpari_cuda_step &s, const dpari_cuda_step_bits<FOURS> *h, int64_t i)
-{
-    const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_store_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
-    dpari_cuda_store_all<1, FOURS>(h->m, s.m, i, state);
-    if (s.moments > 1) {
-        dpari_cuda_store_all<1, FOURS>(h->v, s.v, i, state);
-    }
-    if (s.rested) {
-        dpari_cuda_store_all<1, FOURS>(h->rest, s.rest, i, 2);
-    }
-    if (s.copied) {
-        dpari_cuda_store_all<0, FOURS>(h->copy, s.copy, i, 2);
-    }
-}
-
 /* The elements at the end that do not fill a unit of 16 bytes. */
 template <typename W>
 DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_step &s, int64_t i)
@@ -4157,9 +4635,9 @@ DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_ste
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
     for (; i < s.count; i += 4) {
         dpari_cuda_step_bits<1> h;
-        dpari_cuda_step_load<0>(s, &h, i);
+        dpari_cuda_step_load<0, 0>(s, &h, i);
         dpari_cuda_step_unit<W, 0>(s, r, &h, 0, i);
-        dpari_cuda_step_store<0>(s, &h, i);
+        dpari_cuda_step_store<0, 0>(s, &h, i);
     }
 }
 
@@ -4171,17 +4649,17 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     dpari_cuda_step s = asked;
     Form::fix(&s);
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    const int64_t step = dpari_cuda_threads();
+    int64_t u = dpari_cuda_thread();
     for (; EACH * (u + 1) <= s.count; u += step) {
         const int64_t i = EACH * u;
         dpari_cuda_step_bits<FOURS> h;
-        dpari_cuda_step_load_all<FOURS>(s, &h, i);
+        dpari_cuda_step_load<FOURS, 0>(s, &h, i);
         DPARI_CUDA_UNROLL
         for (int k = 0; k < FOURS; k++) {
             dpari_cuda_step_unit<W, 0>(s, r, &h, k, i + 4 * k);
         }
-        dpari_cuda_step_store_all<FOURS>(s, &h, i);
+        dpari_cuda_step_store<FOURS, 0>(s, &h, i);
     }
     if (EACH * u < s.count) {
         dpari_cuda_step_rest<W>(asked, EACH * u);
@@ -4260,7 +4738,7 @@ static dpari_cuda_stepper dpari_cuda_step_kernel_of(const dpari_cuda_step *s, in
         dpari_cuda_step_form<DPAR_BF16, DPAR_BF16, DPAR_BF16, DPARI_CUDA_STOCHASTIC>>(s, fast, k);
 }
 
-static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
+DPARI_INTERNAL dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_optimizer_piece *p = x->piece;
@@ -4312,66 +4790,13 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
                              blocks);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
+#endif /* DPAR_TRAIN_H */
 
-/* Returns row i of an index, negative if there is none. */
-__device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
-{
-    const int64_t at =
-        x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
-    if (x.windows == 0) {
-        return at;
-    }
-    for (int32_t w = 0; w < x.windows; w++) {
-        if (at >= x.lo[w] && at < x.hi[w]) {
-            return x.row[w] + at - x.lo[w];
-        }
-    }
-    return -1;
-}
+#ifdef DPAR_TRAIN_H
 
-static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
-{
-    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
-           (n == 0 || x->at != NULL);
-}
+/* ==== cuda/gather.c ==== */
 
-/* Rows are processed in chunks of several rows, or of a part of one. */
-struct dpari_cuda_rows {
-    int64_t chunks;
-    int64_t slices; /* number of chunks of a row; if it is 1, a chunk has `rows` rows */
-    int64_t units;  /* units of a row */
-    int32_t rows;
-    int32_t each; /* units of a slice */
-};
-
-static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
-{
-    dpari_cuda_rows r;
-    const int64_t most = 4 * DPARI_CUDA_THREADS;
-    r.units = units;
-    r.each = (int32_t)(units < most ? units : most);
-    r.slices = units > most ? (units + most - 1) / most : 1;
-    r.rows = (int32_t)(units >= most || units == 0 ? 1 : most / units);
-    r.chunks = r.slices > 1 ? rows * r.slices : (rows + r.rows - 1) / r.rows;
-    return r;
-}
-
-/* Computes the row of unit `local` of chunk c, and the unit's place in that row. Returns 0 beyond
- * the end of the chunk. */
-DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
-                                     uint32_t local, int64_t *row, int64_t *unit)
-{
-    if (r.slices > 1) {
-        *row = c / r.slices;
-        *unit = c % r.slices * r.each + local;
-        return local < (uint32_t)r.each && *unit < r.units;
-    }
-    const uint32_t q = local / (uint32_t)r.each;
-    *row = c * r.rows + q;
-    *unit = local - q * (uint32_t)r.each;
-    return q < (uint32_t)r.rows && *row < rows;
-}
+/* Copies rows that an index selects: dpar_mem_layers.gather. */
 
 struct dpari_cuda_fetch {
     dpar_mem_gather g;
@@ -4410,7 +4835,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     }
 }
 
-static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
+DPARI_INTERNAL dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_gather *g = gather;
@@ -4441,7 +4866,13 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     return dpari_cuda_launch(gpu, "gather", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
 }
 
-/* ---- adding rows -------------------------------------------------------------------------------
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/scatter.c ==== */
+
+/* Adds rows to rows that an index selects: dpar_mem_layers.scatter.
  *
  * Rows are added in windows, one after the other. Each row of a window has a key, which consists of
  * its target and its number in the window. Each block sorts a run of keys in shared memory, and the
@@ -4819,7 +5250,7 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
                              *s, dpari_cuda_each(gpu, s->r.chunks));
 }
 
-static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
+DPARI_INTERNAL dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     dpari_cuda_scatter s;
@@ -4850,7 +5281,13 @@ static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *sca
     return st;
 }
 
-/* ---- weighted sums of rows ---- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/combine.c ==== */
+
+/* Weighted sums of rows: dpar_mem_layers.combine. */
 
 struct dpari_cuda_mix {
     dpar_mem_combine m;
@@ -4858,72 +5295,17 @@ struct dpari_cuda_mix {
     int32_t even_to, even_from;
 };
 
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+/* If TYPE is set, all rows have this type and are processed in units of 16 bytes. The bits are the
+ * same. AHEAD rows are loaded together. */
+template <int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_NONE ? 4 : 3)
     dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2 }; /* rows whose loads are in flight together */
+    enum { AHEAD = 2, ALL = dpari_cuda_fours_of(TYPE), FOURS = ALL > 0 ? ALL : 1 };
     const dpar_mem_combine &m = s.m;
-    const int32_t tw = dpari_cuda_width(m.to_type), fw = dpari_cuda_width(m.from_type);
-    for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
-        for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
-             local += DPARI_CUDA_THREADS) {
-            int64_t t, unit;
-            double sum[4] = {0.0, 0.0, 0.0, 0.0};
-            dpari_cuda_four four;
-            if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
-                continue;
-            }
-            for (int64_t j = 0; j < m.choices; j += AHEAD) {
-                dpari_cuda_four v[AHEAD];
-                double x[4], w[AHEAD];
-                int64_t row[AHEAD];
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < AHEAD; a++) {
-                    row[a] =
-                        j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
-                    w[a] = 1.0;
-                    if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] =
-                            dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
-                    }
-                }
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < AHEAD; a++) {
-                    if (row[a] >= 0) {
-                        dpari_cuda_load<0>(&v[a],
-                                           (const unsigned char *)m.from + row[a] * m.width * fw,
-                                           4 * unit, m.width, fw, s.even_from);
-                    }
-                }
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < AHEAD; a++) {
-                    if (row[a] < 0) {
-                        continue;
-                    }
-                    dpari_cuda_widen(&v[a], m.from_type, x);
-                    DPARI_CUDA_UNROLL
-                    for (int e = 0; e < 4; e++) {
-                        x[e] = m.weight != NULL ? dpari_cuda_mul(w[a], x[e]) : x[e];
-                        sum[e] = dpari_cuda_add(sum[e], x[e]);
-                    }
-                }
-            }
-            dpari_cuda_narrow(&four, m.to_type, sum);
-            dpari_cuda_store<0>(&four, (unsigned char *)m.to + t * m.width * tw, 4 * unit, m.width,
-                                tw, s.even_to);
-        }
-    }
-}
-
-/* The same for rows of one type in units of 16 bytes, with two rows in flight together. Gives the
- * same bits. */
-template <int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
-    dpari_cuda_mix_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
-{
-    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) };
-    const dpar_mem_combine &m = s.m;
-    const int32_t width = dpari_cuda_width(TYPE);
+    const int32_t to_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.to_type;
+    const int32_t from_type = TYPE != DPAR_TYPE_NONE ? TYPE : (int)m.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
         for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
              local += DPARI_CUDA_THREADS) {
@@ -4939,16 +5321,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
                 int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
                 for (int a = 0; a < AHEAD; a++) {
-                    row[a] =
-                        j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
-                    if (row[a] >= 0) {
-                        dpari_cuda_load_all<0, FOURS>(v[a], m.from,
-                                                      row[a] * m.width + 4 * FOURS * unit, width);
-                    }
+                    const int64_t choice = t * m.choices + j + a;
+                    row[a] = j + a < m.choices ? dpari_cuda_row(m.index, choice) : -1;
                     w[a] = 1.0;
+                    if (row[a] >= 0) {
+                        dpari_cuda_load_unit<0, ALL>(v[a], m.from, row[a] * m.width,
+                                                     4 * FOURS * unit, m.width, fw, s.even_from);
+                    }
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] =
-                            dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
+                        w[a] = dpari_cuda_get_wide(m.weight, choice, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL
@@ -4957,7 +5338,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
                     if (row[a / FOURS] < 0) {
                         continue;
                     }
-                    dpari_cuda_widen(&v[a / FOURS][a % FOURS], TYPE, x);
+                    dpari_cuda_widen(&v[a / FOURS][a % FOURS], from_type, x);
                     DPARI_CUDA_UNROLL
                     for (int e = 0; e < 4; e++) {
                         x[e] = m.weight != NULL ? dpari_cuda_mul(w[a / FOURS], x[e]) : x[e];
@@ -4967,18 +5348,19 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             }
             DPARI_CUDA_UNROLL
             for (int k = 0; k < FOURS; k++) {
-                dpari_cuda_narrow(&made[k], TYPE, sum[k]);
+                dpari_cuda_narrow(&made[k], to_type, sum[k]);
             }
-            dpari_cuda_store_all<0, FOURS>(made, m.to, t * m.width + 4 * FOURS * unit, width);
+            dpari_cuda_store_unit<0, ALL>(made, m.to, t * m.width, 4 * FOURS * unit, m.width, tw,
+                                          s.even_to);
         }
     }
 }
 
-static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine)
+DPARI_INTERNAL dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_combine *m = combine;
-    void (*kernel)(const dpari_cuda_mix) = dpari_cuda_mix_kernel;
+    void (*kernel)(const dpari_cuda_mix) = dpari_cuda_mix_kernel<DPAR_TYPE_NONE>;
     dpari_cuda_mix s;
     if (m->rows < 0 || m->choices < 0 || m->width < 0 || !dpari_cuda_is_float(m->to_type) ||
         !dpari_cuda_is_float(m->from_type) ||
@@ -4998,14 +5380,20 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
     if (m->to_type == m->from_type && (m->to_type == DPAR_BF16 || m->to_type == DPAR_F32) &&
         dpari_cuda_aligned(m->to) && dpari_cuda_aligned(m->from) &&
         m->width * dpari_cuda_width(m->to_type) % 16 == 0) {
-        kernel = m->to_type == DPAR_BF16 ? dpari_cuda_mix_wide_kernel<DPAR_BF16>
-                                         : dpari_cuda_mix_wide_kernel<DPAR_F32>;
+        kernel = m->to_type == DPAR_BF16 ? dpari_cuda_mix_kernel<DPAR_BF16>
+                                         : dpari_cuda_mix_kernel<DPAR_F32>;
         s.r = dpari_cuda_rows_of(m->rows, m->width * dpari_cuda_width(m->to_type) / 16);
     }
     return dpari_cuda_launch(gpu, "combine", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
 }
 
-/* ---- products of rows ---- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/dot.c ==== */
+
+/* Products of rows: dpar_mem_layers.dot. */
 
 struct dpari_cuda_dots {
     dpar_mem_dot d;
@@ -5057,15 +5445,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             }
         }
         sum = dpari_cuda_warp_sum(sum);
-        if (lane == 0 && d.to_type == DPAR_F64) {
-            ((double *)d.to)[i] = sum;
-        } else if (lane == 0) {
-            ((float *)d.to)[i] = dpari_cuda_to_f32(sum);
+        if (lane == 0) {
+            dpari_cuda_put_wide(d.to, i, d.to_type, sum);
         }
     }
 }
 
-static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
+DPARI_INTERNAL dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(dot->type);
@@ -5095,7 +5481,13 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
         dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
-/* ---- cross-entropy --------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/cross_entropy.c ==== */
+
+/* Cross-entropy: dpar_mem_layers.cross_entropy. */
 
 struct dpari_cuda_entropy {
     dpar_mem_cross_entropy x;
@@ -5161,17 +5553,9 @@ template <int HOW, int N> __device__ static inline void dpari_cuda_exps(double *
     }
 }
 
-__device__ static inline double dpari_cuda_logit(const dpar_mem_cross_entropy &x, int64_t at)
-{
-    return x.type == DPAR_F64 ? ((const double *)x.logits)[at]
-                              : dpari_cuda_from_f32(((const float *)x.logits)[at]);
-}
-
 __device__ static inline int dpari_cuda_counts(const dpar_mem_cross_entropy &x, int64_t token)
 {
-    const int64_t target = x.target.type == DPAR_I32
-                               ? (int64_t)((const int32_t *)x.target.at)[token]
-                               : ((const int64_t *)x.target.at)[token];
+    const int64_t target = dpari_cuda_index_at(x.target, token);
     return target >= 0 && (x.ignore == 0 || target != x.ignore - 1);
 }
 
@@ -5215,21 +5599,10 @@ __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *
 template <int HOW, typename V>
 __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_soft<V> a)
 {
-    __shared__ V part[DPARI_CUDA_WARPS];
-    V top = a.most;
-    for (int bits = 16; bits > 0; bits /= 2) {
-        const V other = __shfl_xor_sync(0xffffffffu, top, bits);
-        top = other > top ? other : top;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = top;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        top = part[w] > top ? part[w] : top;
-    }
-    if (a.most != (V)dpari_cuda_lowest() && a.most != top) {
+    const V lowest = (V)dpari_cuda_lowest();
+    const V top = dpari_cuda_block_all<dpari_cuda_greatest>(
+        dpari_cuda_warp_all<dpari_cuda_greatest>(a.most), lowest);
+    if (a.most != lowest && a.most != top) {
         a.below *= dpari_cuda_exp<HOW>((double)a.most - (double)top);
     }
     a.below = dpari_cuda_block_sum(a.below);
@@ -5259,7 +5632,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4 * PER; j++) {
             const int64_t at = 4 * (u + j / 4 * APART) + j % 4;
-            v[j] = at < n ? dpari_cuda_one<V>(run, at, TYPE) : (V)dpari_cuda_lowest();
+            v[j] = at < n ? ((const V *)(const void *)run)[at] : (V)dpari_cuda_lowest();
         }
     }
     DPARI_CUDA_UNROLL
@@ -5304,23 +5677,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
             const int none = x.hi[0] <= x.lo[0] && x.hi[1] <= x.lo[1];
             double own = 0.0;
             if (h >= 0) {
-                own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_logit(x, token * x.rows + h));
+                own = dpari_cuda_mul(1.0 - x.smoothing,
+                                     dpari_cuda_get_wide(x.logits, token * x.rows + h, x.type));
             }
             if (x.smoothing > 0.0) { /* avoids 0 times infinity */
                 own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, sum));
             }
             a.most = none ? (V)0 : a.most;
-            if (x.type == DPAR_F64) {
-                double *three = (double *)x.partial + 3 * token;
-                three[0] = (double)a.most;
-                three[1] = a.below;
-                three[2] = own;
-            } else {
-                float *three = (float *)x.partial + 3 * token;
-                three[0] = dpari_cuda_to_f32(a.most);
-                three[1] = dpari_cuda_to_f32(a.below);
-                three[2] = dpari_cuda_to_f32(own);
-            }
+            dpari_cuda_put_wide(x.partial, 3 * token, TYPE, (double)a.most);
+            dpari_cuda_put_wide(x.partial, 3 * token + 1, TYPE, a.below);
+            dpari_cuda_put_wide(x.partial, 3 * token + 2, TYPE, own);
         }
     }
 }
@@ -5328,7 +5694,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
 __device__ static inline double dpari_cuda_three(const dpar_mem_cross_entropy &x, int64_t rank,
                                                  int64_t token, int which)
 {
-    return dpari_cuda_one<double>(x.all, 3 * (rank * x.tokens + token) + which, x.type);
+    return dpari_cuda_one(x.all, 3 * (rank * x.tokens + token) + which, x.type);
 }
 
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
@@ -5336,8 +5702,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     const dpar_mem_cross_entropy &x = s.x;
     double loss = 0.0, z = 0.0, tokens = 0.0;
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < x.tokens; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t i = dpari_cuda_thread(); i < x.tokens; i += dpari_cuda_threads()) {
         double most = 0.0, sum = 0.0, own = 0.0, lse;
         const int counts = dpari_cuda_counts(x, i);
         int first = 1;
@@ -5383,13 +5748,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     double sum[3] = {0.0, 0.0, 0.0};
     for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
-        sum[0] = dpari_cuda_add(sum[0], s.part[3 * k]);
-        sum[1] = dpari_cuda_add(sum[1], s.part[3 * k + 1]);
-        sum[2] = dpari_cuda_add(sum[2], s.part[3 * k + 2]);
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 3; e++) {
+            sum[e] = dpari_cuda_add(sum[e], s.part[3 * k + e]);
+        }
     }
-    sum[0] = dpari_cuda_block_sum(sum[0]);
-    sum[1] = dpari_cuda_block_sum(sum[1]);
-    sum[2] = dpari_cuda_block_sum(sum[2]);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 3; e++) {
+        sum[e] = dpari_cuda_block_sum(sum[e]);
+    }
     if (threadIdx.x == 0) {
         s.x.sum->loss = sum[0];
         s.x.sum->z_loss = sum[1];
@@ -5475,14 +5842,10 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
             const int64_t i = threadIdx.x < head ? threadIdx.x : threadIdx.x + 4 * fours;
             double v = 0.0;
             if (counts) {
-                v = dpari_cuda_one<double>(base, i, TYPE);
+                v = dpari_cuda_get_wide(base, i, TYPE);
                 dpari_cuda_entropy_back<HOW, 1>(x, i, own, lse, factor, &v);
             }
-            if (TYPE == DPAR_F64) {
-                ((double *)(void *)base)[i] = v;
-            } else {
-                ((float *)(void *)base)[i] = dpari_cuda_to_f32(v);
-            }
+            dpari_cuda_put_wide(base, i, TYPE, v);
         }
     }
 }
@@ -5505,12 +5868,21 @@ static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
     return !some || (x->phase == DPAR_MEM_CROSS_ENTROPY_PART ? x->partial != NULL : x->lse != NULL);
 }
 
-static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
+typedef void (*dpari_cuda_entropist)(const dpari_cuda_entropy);
+
+template <int HOW, int TYPE, typename V>
+static dpari_cuda_entropist dpari_cuda_entropy_kernel_of(int32_t phase)
+{
+    return phase == DPAR_MEM_CROSS_ENTROPY_PART ? dpari_cuda_entropy_part_kernel<HOW, TYPE, V>
+                                                : dpari_cuda_entropy_gradient_kernel<HOW, TYPE>;
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int fast = gpu->fast_math && entropy->type == DPAR_F32;
     const int64_t blocks = dpari_cuda_wave(gpu, entropy->tokens);
-    void (*kernel)(const dpari_cuda_entropy);
+    dpari_cuda_entropist kernel;
     dpari_cuda_entropy s;
     dpar_status st;
     if (!dpari_cuda_entropy_fine(entropy)) {
@@ -5535,25 +5907,22 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
     if (entropy->tokens == 0) {
         return DPAR_OK;
     }
-    if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-        if (fast) {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_FAST, DPAR_F32, float>;
-        } else if (entropy->type == DPAR_F32) {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_SHORT, DPAR_F32, float>;
-        } else {
-            kernel = dpari_cuda_entropy_part_kernel<DPARI_CUDA_EXACT, DPAR_F64, double>;
-        }
-    } else if (fast) {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_FAST, DPAR_F32>;
+    kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_EXACT, DPAR_F64, double>(entropy->phase);
+    if (fast) {
+        kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_FAST, DPAR_F32, float>(entropy->phase);
     } else if (entropy->type == DPAR_F32) {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_SHORT, DPAR_F32>;
-    } else {
-        kernel = dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_EXACT, DPAR_F64>;
+        kernel = dpari_cuda_entropy_kernel_of<DPARI_CUDA_SHORT, DPAR_F32, float>(entropy->phase);
     }
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
 
-/* ---- online softmax -------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/attention_merge.c ==== */
+
+/* Merges two results of attention by online softmax: dpar_mem_layers.attention_merge. */
 
 struct dpari_cuda_merge {
     dpar_mem_attention_merge m;
@@ -5622,7 +5991,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge)
+DPARI_INTERNAL dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge *merge)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int32_t width = dpari_cuda_width(merge->type);
@@ -5651,97 +6020,13 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_attention_merge
                              s, dpari_cuda_wave(gpu, s.chunks));
 }
 
-/* ---- planes ---------------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
 
-/* The points of a plane in several arrays, which are called sides (x, dy, ...), in as few dims as
- * all sides allow, with the last dim first. */
-template <int SIDES> struct dpari_cuda_plane {
-    int64_t points;
-    int64_t extent[DPAR_MAX_DIMS], stride[SIDES][DPAR_MAX_DIMS];
-    uint32_t magic[DPAR_MAX_DIMS];
-    uint8_t shift[DPAR_MAX_DIMS];
-    int32_t dims, small; /* small 1: indices fit in 31 bits, so that a multiplication replaces
-                            divisions */
-};
+#ifdef DPAR_TRAIN_H
 
-/* Computes the offset of point i from the plane's first point on each side. */
-template <int SIDES>
-__device__ static inline void dpari_cuda_plane_at(const dpari_cuda_plane<SIDES> &p, int64_t i,
-                                                  int64_t *at)
-{
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < SIDES; j++) {
-        at[j] = 0;
-    }
-    for (int32_t d = 0; d < p.dims; d++) {
-        int64_t q = 0;
-        if (d + 1 < p.dims) {
-            q = p.small ? (int64_t)dpari_cuda_over((uint32_t)i, p.magic[d], p.shift[d])
-                        : i / p.extent[d];
-        }
-        const int64_t r = i - q * p.extent[d];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < SIDES; j++) {
-            at[j] += r * p.stride[j][d];
-        }
-        i = q;
-    }
-}
+/* ==== cuda/moments.c ==== */
 
-template <int SIDES>
-static void dpari_cuda_plane_lay(int32_t dims, const int64_t *extent, const int64_t *const *stride,
-                                 dpari_cuda_plane<SIDES> *p)
-{
-    memset(p, 0, sizeof *p);
-    p->points = 1;
-    for (int32_t d = dims - 1; d >= 0; d--) {
-        const int32_t k = p->dims - 1;
-        int32_t joins = k >= 0;
-        p->points *= extent[d];
-        if (extent[d] == 1) {
-            continue;
-        }
-        for (int32_t j = 0; j < SIDES; j++) {
-            joins = joins && stride[j][d] == p->stride[j][k] * p->extent[k];
-        }
-        if (joins) {
-            p->extent[k] *= extent[d];
-            continue;
-        }
-        p->extent[p->dims] = extent[d];
-        for (int32_t j = 0; j < SIDES; j++) {
-            p->stride[j][p->dims] = stride[j][d];
-        }
-        p->dims++;
-    }
-    p->small = p->points < INT64_C(0x7fffffff);
-    for (int32_t d = 0; d < p->dims && p->small && p->points > 0; d++) {
-        dpari_cuda_magic((uint32_t)p->extent[d], &p->magic[d], &p->shift[d]);
-    }
-}
-
-/* True if the counts are consistent: planes are samples times channels, and channels may form
- * groups. */
-static int dpari_cuda_planes_fine(int64_t planes, int32_t channels, int32_t groups, int32_t dims,
-                                  const int64_t *extent)
-{
-    if (dims < 0 || dims > DPAR_MAX_DIMS || planes < 0 || channels < 1 || planes % channels != 0 ||
-        groups < 0 || (groups > 0 && channels % groups != 0)) {
-        return 0;
-    }
-    for (int32_t d = 0; d < dims; d++) {
-        if (extent[d] < 0) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* ---- moments --------------------------------------------------------------------------------- */
-
-struct dpari_cuda_three_of {
-    double count, mean, m2;
-};
+/* Moments of planes: dpar_mem_layers.moments. */
 
 struct dpari_cuda_moment {
     dpar_mem_moments m;
@@ -5757,34 +6042,6 @@ struct dpari_cuda_moment {
     uint32_t magic;     /* for division by the points of a plane */
     uint8_t shift, room[7];
 };
-
-/* Merges b into a. share: b's part of both counts. both: the product of the counts over their
- * sum. */
-__device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
-                                                       const dpari_cuda_three_of &b, double share,
-                                                       double both)
-{
-    const double delta = b.mean - a->mean;
-    if (a->count <= 0.0) {
-        *a = b;
-        return;
-    }
-    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, share));
-    a->m2 = dpari_cuda_add(
-        a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta), both)));
-    a->count += b.count;
-}
-
-__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
-                                                    const dpari_cuda_three_of &b)
-{
-    const double n = a->count + b.count;
-    if (a->count == b.count && n > 0.0 && n < 67108864.0) { /* 2^26: both are exact */
-        dpari_cuda_three_join_by(a, b, 0.5, 0.5 * b.count);
-    } else if (b.count > 0.0) {
-        dpari_cuda_three_join_by(a, b, b.count / n, a->count * b.count / n);
-    }
-}
 
 /* Returns the offset of point i of a set; points are counted through all planes of the set. */
 __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, int64_t set,
@@ -5803,7 +6060,7 @@ __device__ static inline int64_t dpari_cuda_point(const dpari_cuda_moment &s, in
 DPARI_CUDA_ONCE __device__ static double dpari_cuda_point_value(const dpari_cuda_moment &s,
                                                                 int64_t set, int64_t i)
 {
-    return dpari_cuda_one<double>(s.m.x, dpari_cuda_point(s, set, i), s.m.type);
+    return dpari_cuda_one(s.m.x, dpari_cuda_point(s, set, i), s.m.type);
 }
 
 /* Loads points i to i + 3; those from `hi` on are 0. */
@@ -5846,12 +6103,9 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
                                                    const dpari_cuda_three_of &a)
 {
     double *to = s.m.to + 3 * set;
-    dpari_cuda_three_of sum;
-    sum.count = sum.mean = sum.m2 = 0.0;
+    dpari_cuda_three_of sum = {0.0, 0.0, 0.0};
     if (s.m.accumulate) {
-        sum.count = to[0];
-        sum.mean = to[1];
-        sum.m2 = to[2];
+        sum = {to[0], to[1], to[2]};
     }
     dpari_cuda_three_join(&sum, a);
     to[0] = sum.count;
@@ -5935,9 +6189,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_TYPE_N
         const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
         int32_t k = 0;
-        dpari_cuda_three_of a;
+        dpari_cuda_three_of a = {0.0, 0.0, 0.0};
         V next[4 * FOURS];
-        a.count = a.mean = a.m2 = 0.0;
         dpari_cuda_points_of<TYPE>(s, set, lo + 4 * (int64_t)threadIdx.x, hi, next);
         for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART, k++) {
             V x[4 * FOURS];
@@ -5983,8 +6236,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
     int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + warp;
     for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
-        dpari_cuda_three_of a;
-        a.count = a.mean = a.m2 = 0.0;
+        dpari_cuda_three_of a = {0.0, 0.0, 0.0};
         for (int64_t k = 0; k < s.slices; k += 32) {
             const int32_t n = s.slices - k < 32 ? (int32_t)(s.slices - k) : 32;
             __syncwarp();
@@ -6008,7 +6260,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments)
+DPARI_INTERNAL dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_moments *m = moments;
@@ -6061,7 +6313,13 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
                      dpari_cuda_wave(gpu, (s.sets + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
-/* ---- norms ----------------------------------------------------------------------------------- */
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/norm.c ==== */
+
+/* Normalization of planes: dpar_mem_layers.norm. */
 
 struct dpari_cuda_norm {
     dpar_mem_norm m;
@@ -6079,25 +6337,15 @@ DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
                          : plane / m.channels * m.groups + channel / (m.channels / m.groups);
 }
 
-__device__ static inline double dpari_cuda_norm_wide(const void *data, int64_t at, int32_t type)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
     const dpar_mem_norm &m = s.m;
-    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
-        dpari_cuda_three_of all, one;
-        all.count = all.mean = all.m2 = 0.0;
+    for (int64_t set = dpari_cuda_thread(); set < s.sets; set += dpari_cuda_threads()) {
+        dpari_cuda_three_of all = {0.0, 0.0, 0.0};
         for (int64_t r = 0; r < m.ranks; r++) {
             const double *part = m.all + 3 * (r * s.sets + set);
-            one.count = part[0];
-            one.mean = part[1];
-            one.m2 = part[2];
-            dpari_cuda_three_join(&all, one);
+            dpari_cuda_three_join(&all, {part[0], part[1], part[2]});
         }
         m.saved[2 * set] = all.mean;
         m.saved[2 * set + 1] =
@@ -6119,7 +6367,7 @@ __device__ static inline dpari_cuda_norm_line dpari_cuda_norm_line_of(const dpar
     dpari_cuda_norm_line l;
     l.middle = m.saved[2 * set];
     l.inverse = m.saved[2 * set + 1];
-    l.scale = m.scale != NULL ? dpari_cuda_norm_wide(m.scale, channel, m.type) : 1.0;
+    l.scale = m.scale != NULL ? dpari_cuda_get_wide(m.scale, channel, m.type) : 1.0;
     l.a = dpari_cuda_mul(l.inverse, l.scale);
     l.b = l.mean = l.slope = 0.0;
     if (back) {
@@ -6127,7 +6375,7 @@ __device__ static inline dpari_cuda_norm_line dpari_cuda_norm_line_of(const dpar
         l.mean = m.total[3 * set] / n;
         l.slope = dpari_cuda_mul(l.inverse, m.total[3 * set + 1] / n);
     } else {
-        l.b = m.shift != NULL ? dpari_cuda_norm_wide(m.shift, channel, m.type) : 0.0;
+        l.b = m.shift != NULL ? dpari_cuda_get_wide(m.shift, channel, m.type) : 0.0;
     }
     return l;
 }
@@ -6158,15 +6406,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             double v, g = 0.0;
             dpari_cuda_plane_at(s.plane, i, at);
             if (back) {
-                g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
+                g = dpari_cuda_get_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
             }
-            v = dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type);
+            v = dpari_cuda_get_wide(m.x.data, plane * m.x.step + at[0], m.type);
             v = dpari_cuda_norm_point(line, back, v, g);
-            if (m.type == DPAR_F64) {
-                ((double *)m.to.data)[plane * m.to.step + at[2]] = v;
-            } else {
-                ((float *)m.to.data)[plane * m.to.step + at[2]] = dpari_cuda_to_f32(v);
-            }
+            dpari_cuda_put_wide(m.to.data, plane * m.to.step + at[2], m.type, v);
         }
     }
 }
@@ -6258,8 +6502,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         for (; i < hi; i += DPARI_CUDA_THREADS) {
             int64_t at[3];
             dpari_cuda_plane_at(s.plane, i, at);
-            dpari_cuda_norm_add(dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type),
-                                dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type),
+            dpari_cuda_norm_add(dpari_cuda_get_wide(m.x.data, plane * m.x.step + at[0], m.type),
+                                dpari_cuda_get_wide(m.dy.data, plane * m.dy.step + at[1], m.type),
                                 middle, &of_dy, &of_both);
         }
         __syncthreads();
@@ -6282,8 +6526,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_planes_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
-    int64_t plane = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; plane < s.m.planes; plane += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t plane = dpari_cuda_thread(); plane < s.m.planes; plane += dpari_cuda_threads()) {
         double of_dy = 0.0, of_both = 0.0;
         for (int64_t k = plane * s.slices; k < (plane + 1) * s.slices; k++) {
             of_dy = dpari_cuda_add(of_dy, s.part[2 * k]);
@@ -6302,14 +6545,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const dpar_mem_norm &m = s.m;
     const int64_t samples = m.planes / m.channels;
     const int64_t per = m.groups > 0 ? m.channels / m.groups : samples; /* planes of a set */
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < s.sets + m.channels; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    for (int64_t i = dpari_cuda_thread(); i < s.sets + m.channels; i += dpari_cuda_threads()) {
         const int64_t channel = i - s.sets;
         double t[3] = {0.0, 0.0, 0.0};
         for (int64_t k = 0; i < s.sets && k < per; k++) {
             const int64_t plane = m.groups > 0 ? i * per + k : k * m.channels + i;
             const double scale =
-                m.scale != NULL ? dpari_cuda_norm_wide(m.scale, plane % m.channels, m.type) : 1.0;
+                m.scale != NULL ? dpari_cuda_get_wide(m.scale, plane % m.channels, m.type) : 1.0;
             t[0] = dpari_cuda_add(t[0], dpari_cuda_mul(m.sums[2 * plane], scale));
             t[1] = dpari_cuda_add(t[1], dpari_cuda_mul(m.sums[2 * plane + 1], scale));
             t[2] = dpari_cuda_add(t[2], (double)s.plane.points);
@@ -6403,7 +6645,7 @@ static dpar_status dpari_cuda_norm_map(dpar_cuda *gpu, dpari_cuda_norm *s)
                              dpari_cuda_wave(gpu, call->planes * s->slices));
 }
 
-static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
+DPARI_INTERNAL dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = call->phase == DPAR_MEM_NORM_SUMS;
@@ -6441,17 +6683,255 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *call)
     return sums ? dpari_cuda_norm_sum(gpu, &s) : dpari_cuda_norm_map(gpu, &s);
 }
 
-/* ---- blocks of 8 bits ------------------------------------------------------------------------ */
+#endif /* DPAR_TRAIN_H */
 
-struct dpari_cuda_quant {
-    dpar_mem_quantize q;
-    int64_t blocks;
-    int32_t even, even_code; /* 1: the numbers, and the codes, of all blocks can be accessed as
-                                vectors */
-    int32_t warps;           /* 1: a warp has a block of numbers; 0: all threads of a block together
-                                have one */
-    int32_t room;
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/block_formats.c ==== */
+
+struct dpari_cuda_micro {
+    int32_t digits, least, most; /* digits of the fraction; exponents of the smallest normal number,
+                                    biased as in F32, and of the largest number, without bias */
+    uint32_t top;                /* code of the largest number */
+    int32_t bits, block;
 };
+
+DPARI_CUDA_FN constexpr dpari_cuda_micro dpari_cuda_micro_of(int format)
+{
+    switch (format) {
+    case DPAR_MEM_MXFP8: return dpari_cuda_micro{3, 121, 8, 0x7e, 8, 32};
+    case DPAR_MEM_MXFP8_E5M2: return dpari_cuda_micro{2, 113, 15, 0x7b, 8, 32};
+    case DPAR_MEM_MXFP4: return dpari_cuda_micro{1, 127, 2, 7, 4, 32};
+    default: return dpari_cuda_micro{1, 127, 2, 7, 4, 16};
+    }
+}
+
+/* Returns the code of a number, given its bits without the sign, rounded to nearest even or by a
+ * random word. The significand is aligned to its own exponent, or to that of the smallest normal
+ * number, with 23 digits after the point. Then a number is added for rounding, which may carry into
+ * the exponent of the code, and the last digits are cut off. */
+DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, int stochastic,
+                                             uint32_t word)
+{
+    const int32_t cut = 23 - f.digits, under = f.least - (int32_t)(size >> 23);
+    const int32_t most = under < 25 ? under : 25;
+    const int32_t shift = under < 0 ? 0 : most;
+    uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
+    const uint32_t lost = x & (((uint32_t)1 << shift) - 1);
+    x >>= shift;
+    if (stochastic) {
+        x += word >> (32 - cut);
+    } else {
+        x |= lost != 0 ? 1u : 0u; /* with lost digits it is not a tie */
+        x += ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
+    }
+    code = ((uint32_t)(under < 0 ? -under : 0) << f.digits) + (x >> cut);
+    return code < f.top ? code : f.top;
+}
+
+/* Returns the value of a code without its sign. */
+DPARI_CUDA_FN float dpari_cuda_micro_value(dpari_cuda_micro f, uint32_t code)
+{
+    const uint32_t least = (uint32_t)f.least << 23, under = code >> f.digits == 0 ? 1 : 0;
+    const uint32_t bits = (code << (23 - f.digits)) + least - (1 - under) * 0x800000u;
+    const float x = dpari_cuda_bits<float>(bits);
+    if (code > f.top) {
+        return dpari_cuda_bits<float>(f.digits == 2 && code == 0x7cu ? (uint32_t)0x7f800000u
+                                                                     : (uint32_t)0x7fc00000u);
+    }
+    return under ? x - dpari_cuda_bits<float>(least) : x;
+}
+
+/* Returns the number by which the codes of a block with this scale are multiplied. */
+template <int FORMAT>
+__device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q, uint32_t scale)
+{
+    if (FORMAT == DPAR_MEM_NVFP4) {
+        const float x = dpari_cuda_micro_value(dpari_cuda_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
+        return q.tensor != NULL ? dpari_cuda_mul(x, *q.tensor) : x;
+    }
+    if (scale == 0xffu) {
+        return dpari_cuda_bits<float>((uint32_t)0x7fc00000u); /* NaN */
+    }
+    return dpari_cuda_bits<float>(scale == 0 ? (uint32_t)0x400000u : scale << 23);
+}
+
+/* Returns the scale of a block whose largest |x| has these bits. */
+template <int FORMAT>
+__device__ static inline uint32_t dpari_cuda_micro_scale(const dpar_mem_quantize &q, uint32_t most)
+{
+    const int32_t own = (int32_t)(most >> 23) - dpari_cuda_micro_of(FORMAT).most;
+    float x = dpari_cuda_bits<float>(most);
+    if (most >= 0x7f800000u) {
+        return FORMAT == DPAR_MEM_NVFP4 ? 0x7fu : 0xffu;
+    }
+    if (FORMAT != DPAR_MEM_NVFP4) {
+        return own > 0 ? (uint32_t)own : 0u;
+    }
+    x = dpari_cuda_divide(x, 6.0f);
+    x = q.tensor != NULL ? dpari_cuda_divide(x, *q.tensor) : x;
+    return dpari_cuda_micro_code(dpari_cuda_micro_of(DPAR_MEM_MXFP8),
+                                 dpari_cuda_bits<uint32_t>(x) & 0x7fffffffu, 0, 0);
+}
+
+/* Computes four of the n codes of block b, from its element i on. x is 0 beyond its end. */
+template <int FORMAT>
+__device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, int64_t b,
+                                                     int64_t n, int64_t i, const float *x, float by)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
+    uint32_t words[4] = {0, 0, 0, 0}, all = 0;
+    if (s.q.stochastic) {
+        dpari_cuda_randoms(s.q.seed, s.q.stream, s.q.index + (uint64_t)(b * f.block + i), words);
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const float v = by > 0.0f ? dpari_cuda_divide(x[e], by) : 0.0f; /* NaN: 0 */
+        const uint32_t bits = dpari_cuda_bits<uint32_t>(v);
+        uint32_t c = dpari_cuda_micro_code(f, bits & 0x7fffffffu, s.q.stochastic, words[e]);
+        c |= c != 0 ? bits >> 31 << (f.bits - 1) : 0u;
+        all |= c << (f.bits * e);
+    }
+    dpari_cuda_put_codes<f.bits>(s, code, n, i, all);
+}
+
+/* Each thread has four elements, TEAM times. LANES neighbouring lanes of a warp share a block of
+ * numbers. */
+template <int FORMAT>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_micro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    enum { TEAM = 4, LANES = f.block / 4, ALL = TEAM * DPARI_CUDA_THREADS };
+    const int64_t units = s.blocks * LANES;
+    for (int64_t first = (int64_t)blockIdx.x * ALL; first < units;
+         first += (int64_t)gridDim.x * ALL) {
+        const int64_t i = threadIdx.x % LANES * 4;
+        float x[TEAM][4];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
+            dpari_cuda_quant_load(s, s.q.type, b * f.block, dpari_cuda_quant_count(s, b), i, x[j]);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
+            const int64_t n = dpari_cuda_quant_count(s, b);
+            uint32_t most = dpari_cuda_larger(x[j], 0), scale;
+            most = dpari_cuda_warp_all<dpari_cuda_greatest, LANES>(most);
+            scale = dpari_cuda_micro_scale<FORMAT>(s.q, most);
+            if (i == 0 && n > 0) {
+                ((unsigned char *)s.q.scale)[b * s.q.scale_step] = (unsigned char)scale;
+            }
+            if (i < n) {
+                dpari_cuda_micro_store<FORMAT>(s, b, n, i, x[j],
+                                               dpari_cuda_micro_unit<FORMAT>(s.q, scale));
+            }
+        }
+    }
+}
+
+template <int FORMAT>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_unmicro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    enum { LANES = f.block / 4 };
+    const uint32_t sign = (uint32_t)1 << (f.bits - 1);
+    const int32_t width = dpari_cuda_width(s.q.type);
+    for (int64_t unit = dpari_cuda_thread(); unit < s.blocks * LANES;
+         unit += dpari_cuda_threads()) {
+        const int64_t b = unit / LANES, i = unit % LANES * 4, n = dpari_cuda_quant_count(s, b);
+        unsigned char *base = (unsigned char *)s.q.x + b * f.block * width;
+        dpari_cuda_four made;
+        float v[4], by;
+        uint32_t codes;
+        if (i >= n) {
+            continue;
+        }
+        by = dpari_cuda_micro_unit<FORMAT>(s.q,
+                                           ((const unsigned char *)s.q.scale)[b * s.q.scale_step]);
+        codes = dpari_cuda_get_codes<f.bits>(s, b, n, i);
+        if (f.bits == 4) { /* one in each byte */
+            codes = (codes & 15u) | (codes & 0xf0u) << 4 | (codes & 0xf00u) << 8 |
+                    (codes & 0xf000u) << 12;
+        }
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            const uint32_t c = codes >> (8 * e) & 0xffu;
+            v[e] = dpari_cuda_mul(dpari_cuda_micro_value(f, c & (sign - 1)), by);
+            v[e] = dpari_cuda_plain((c & sign) != 0 ? -v[e] : v[e]);
+        }
+        if (s.q.accumulate || s.q.type == DPAR_F64) {
+            double x[4], y[4];
+            if (s.q.accumulate) {
+                dpari_cuda_load<0>(&made, base, i, n, width, s.even);
+                dpari_cuda_widen(&made, s.q.type, y);
+            }
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                x[e] = dpari_cuda_from_f32(v[e]);
+                x[e] = s.q.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
+            }
+            dpari_cuda_narrow(&made, s.q.type, x);
+        } else {
+            dpari_cuda_narrow(&made, s.q.type, v);
+        }
+        dpari_cuda_store<0>(&made, base, i, n, width, s.even);
+    }
+}
+
+typedef void (*dpari_cuda_quanter)(const dpari_cuda_quant);
+
+template <int FORMAT> static dpari_cuda_quanter dpari_cuda_micro_kernel_of(int back)
+{
+    return back ? dpari_cuda_unmicro_kernel<FORMAT> : dpari_cuda_micro_kernel<FORMAT>;
+}
+
+static dpari_cuda_quanter dpari_cuda_quanter_of(int32_t format, int back)
+{
+    switch (format) {
+    case DPAR_MEM_MXFP8: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back);
+    case DPAR_MEM_MXFP8_E5M2: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back);
+    case DPAR_MEM_MXFP4: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back);
+    default: return dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
+    }
+}
+
+DPARI_INTERNAL dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
+                                               const dpar_mem_quantize *call, int back)
+{
+    const int fine = call->format >= DPAR_MEM_MXFP8 && call->format <= DPAR_MEM_NVFP4;
+    const dpari_cuda_micro f = dpari_cuda_micro_of(call->format);
+    dpari_cuda_quant s;
+    if (!fine || !dpari_cuda_is_float(call->type) || call->count < 0 ||
+        call->code_step < f.block * f.bits / 8 || call->scale_step < 1 ||
+        (call->accumulate && !back) ||
+        (call->count > 0 && (call->x == NULL || call->code == NULL || call->scale == NULL))) {
+        return dpari_cuda_wrong(gpu, name);
+    }
+    if (call->count == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.q = *call;
+    s.q.block = f.block;
+    s.blocks = (call->count - 1) / f.block + 1;
+    s.even = dpari_cuda_even(call->x, 0, dpari_cuda_width(call->type));
+    s.even_code = ((uintptr_t)call->code | (uintptr_t)call->code_step) % (f.bits / 2) == 0;
+    return dpari_cuda_launch(
+        gpu, name, dpari_cuda_quanter_of(call->format, back), s,
+        dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
+}
+
+#endif /* DPAR_TRAIN_H */
+
+#ifdef DPAR_TRAIN_H
+
+/* ==== cuda/quantize.c ==== */
+
+/* Blocks of 8-bit codes: dpar_mem_layers.quantize and dequantize. */
 
 /* Rounds to e4m3: to nearest, ties to even, at most 448. Normal numbers keep 3 bits of the
  * fraction; below 2^-6 codes are multiples of 2^-9. */
@@ -6552,52 +7032,6 @@ DPARI_CUDA_FN float dpari_cuda_scaled(float x, dpari_cuda_scaling by)
     return fmaf(fmaf(-q, by.scale, x), by.inverse, q);
 }
 
-/* Returns the bits of the largest |x| of a warp. They are compared as integers, so that NaN and
- * infinity are the largest. */
-__device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xffffffffu, mine);
-#else
-    for (int bits = 16; bits > 0; bits /= 2) {
-        const uint32_t other = __shfl_xor_sync(0xffffffffu, mine, bits);
-        mine = other > mine ? other : mine;
-    }
-    return mine;
-#endif
-}
-
-/* Returns the same for a block of threads. */
-__device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
-{
-    __shared__ uint32_t part[DPARI_CUDA_WARPS];
-    mine = dpari_cuda_largest(mine);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = mine;
-    }
-    __syncthreads();
-    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
-        mine = part[w] > mine ? part[w] : mine;
-    }
-    return mine;
-}
-
-/* Loads four of a block's numbers as F32; those beyond its end are 0. */
-__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
-                                                    int64_t first, int64_t n, int64_t i, float *x)
-{
-    const int32_t width = dpari_cuda_width(type);
-    dpari_cuda_four four;
-    if (i < n) {
-        dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width,
-                           s.even);
-        dpari_cuda_widen(&four, type, x);
-    } else {
-        x[0] = x[1] = x[2] = x[3] = 0.0f;
-    }
-}
-
 __device__ static inline dpari_cuda_scaling dpari_cuda_scale_of(uint32_t largest, int32_t type)
 {
     const float most = dpari_cuda_bits<float>(largest);
@@ -6610,25 +7044,6 @@ __device__ static inline dpari_cuda_scaling dpari_cuda_scale_of(uint32_t largest
         by.inverse = dpari_cuda_divide(1.0f, by.scale);
     }
     return by;
-}
-
-__device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
-{
-    const int64_t left = s.q.count - b * s.q.block;
-    if (b >= s.blocks) {
-        return 0;
-    }
-    return left < s.q.block ? left : s.q.block;
-}
-
-__device__ static inline uint32_t dpari_cuda_larger(const float *x, uint32_t largest)
-{
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
-        largest = size > largest ? size : largest;
-    }
-    return largest;
 }
 
 __device__ static inline void dpari_cuda_quant_scale(const dpari_cuda_quant &s, int64_t b,
@@ -6653,13 +7068,7 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
         }
         four = s.q.code_type == DPAR_F8 ? dpari_cuda_to_f8s(y) : dpari_cuda_to_i8s(y);
     }
-    if (s.even_code && i + 4 <= n) {
-        *(uint32_t *)(void *)(code + i) = four;
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        code[i + e] = (unsigned char)(four >> (8 * e));
-    }
+    dpari_cuda_put_codes<8>(s, code, n, i, four);
 }
 
 /* Each warp has four blocks of at most 128 numbers (MANY), or one of at most 512, all in registers.
@@ -6728,7 +7137,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
             largest = dpari_cuda_larger(x, largest);
         }
-        by = dpari_cuda_scale_of(dpari_cuda_largest_all(largest), s.q.code_type);
+        largest = dpari_cuda_block_all<dpari_cuda_greatest>(dpari_cuda_largest(largest), 0u);
+        by = dpari_cuda_scale_of(largest, s.q.code_type);
         if (threadIdx.x == 0) {
             dpari_cuda_quant_scale(s, b, by.scale);
         }
@@ -6737,20 +7147,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_quant_store(s, b, n, i, x, by);
         }
     }
-}
-
-/* Loads codes i to i + 3 of the n codes of a block. */
-__device__ static inline uint32_t
-dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
-{
-    uint32_t four = 0;
-    if (s.even_code && i + 4 <= n) {
-        return *(const uint32_t *)(const void *)(code + i);
-    }
-    for (int e = 0; e < 4 && i + e < n; e++) {
-        four |= (uint32_t)code[i + e] << (8 * e);
-    }
-    return four;
 }
 
 /* Each warp has four blocks of at most 128 numbers, whose type has at most 32 bits and which are
@@ -6764,7 +7160,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
     for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
         unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
         const int64_t left = s.q.count - b * s.q.block; /* number of elements in all blocks from b
@@ -6777,7 +7172,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             const int64_t more = left - j * s.q.block;
             n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
             if (i < n[j]) {
-                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
+                four[j] = dpari_cuda_get_codes<8>(s, b + j, n[j], i);
                 by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
             }
         }
@@ -6808,7 +7203,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     for (; b < s.blocks; b += gridDim.x * team) {
         const int64_t first = b * s.q.block;
         const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
-        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         unsigned char *base = (unsigned char *)s.q.x + first * width;
         const float scale =
             *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
@@ -6816,7 +7210,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_four old;
             double x[4], y[4];
             float v[4];
-            dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
+            dpari_cuda_from_codes(dpari_cuda_get_codes<8>(s, b, n, i), s.q.code_type, v);
             if (s.q.accumulate) {
                 dpari_cuda_load<0>(&old, base, i, n, width, s.even);
                 dpari_cuda_widen(&old, s.q.type, y);
@@ -6830,276 +7224,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             dpari_cuda_store<0>(&old, base, i, n, width, s.even);
         }
     }
-}
-
-/* ---- blocks in the formats of tensor cores ---- */
-
-struct dpari_cuda_micro {
-    int32_t digits, least, most; /* digits of the fraction; exponents of the smallest normal number,
-                                    biased as in F32, and of the largest number, without bias */
-    uint32_t top;                /* code of the largest number */
-    int32_t bits, block;
-};
-
-DPARI_CUDA_FN constexpr dpari_cuda_micro dpari_cuda_micro_of(int format)
-{
-    switch (format) {
-    case DPAR_MEM_MXFP8: return dpari_cuda_micro{3, 121, 8, 0x7e, 8, 32};
-    case DPAR_MEM_MXFP8_E5M2: return dpari_cuda_micro{2, 113, 15, 0x7b, 8, 32};
-    case DPAR_MEM_MXFP4: return dpari_cuda_micro{1, 127, 2, 7, 4, 32};
-    default: return dpari_cuda_micro{1, 127, 2, 7, 4, 16};
-    }
-}
-
-/* Returns the code of a number, given its bits without the sign, rounded to nearest even or by a
- * random word. The significand is aligned to its own exponent, or to that of the smallest normal
- * number, with 23 digits after the point. Then a number is added for rounding, which may carry into
- * the exponent of the code, and the last digits are cut off. */
-DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, int stochastic,
-                                             uint32_t word)
-{
-    const int32_t cut = 23 - f.digits, under = f.least - (int32_t)(size >> 23);
-    const int32_t most = under < 25 ? under : 25;
-    const int32_t shift = under < 0 ? 0 : most;
-    uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
-    const uint32_t lost = x & (((uint32_t)1 << shift) - 1);
-    x >>= shift;
-    if (stochastic) {
-        x += word >> (32 - cut);
-    } else {
-        x |= lost != 0 ? 1u : 0u; /* with lost digits it is not a tie */
-        x += ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
-    }
-    code = ((uint32_t)(under < 0 ? -under : 0) << f.digits) + (x >> cut);
-    return code < f.top ? code : f.top;
-}
-
-/* Returns the value of a code without its sign. */
-DPARI_CUDA_FN float dpari_cuda_micro_value(dpari_cuda_micro f, uint32_t code)
-{
-    const uint32_t least = (uint32_t)f.least << 23, under = code >> f.digits == 0 ? 1 : 0;
-    const uint32_t bits = (code << (23 - f.digits)) + least - (1 - under) * 0x800000u;
-    const float x = dpari_cuda_bits<float>(bits);
-    if (code > f.top) {
-        return dpari_cuda_bits<float>(f.digits == 2 && code == 0x7cu ? (uint32_t)0x7f800000u
-                                                                     : (uint32_t)0x7fc00000u);
-    }
-    return under ? x - dpari_cuda_bits<float>(least) : x;
-}
-
-/* Returns the number by which the codes of a block with this scale are multiplied. */
-template <int FORMAT>
-__device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q, uint32_t scale)
-{
-    if (FORMAT == DPAR_MEM_NVFP4) {
-        const float x = dpari_cuda_micro_value(dpari_cuda_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
-        return q.tensor != NULL ? dpari_cuda_mul(x, *q.tensor) : x;
-    }
-    if (scale == 0xffu) {
-        return dpari_cuda_bits<float>((uint32_t)0x7fc00000u); /* NaN */
-    }
-    return dpari_cuda_bits<float>(scale == 0 ? (uint32_t)0x400000u : scale << 23);
-}
-
-/* Returns the scale of a block whose largest |x| has these bits. */
-template <int FORMAT>
-__device__ static inline uint32_t dpari_cuda_micro_scale(const dpar_mem_quantize &q, uint32_t most)
-{
-    const int32_t own = (int32_t)(most >> 23) - dpari_cuda_micro_of(FORMAT).most;
-    float x = dpari_cuda_bits<float>(most);
-    if (most >= 0x7f800000u) {
-        return FORMAT == DPAR_MEM_NVFP4 ? 0x7fu : 0xffu;
-    }
-    if (FORMAT != DPAR_MEM_NVFP4) {
-        return own > 0 ? (uint32_t)own : 0u;
-    }
-    x = dpari_cuda_divide(x, 6.0f);
-    x = q.tensor != NULL ? dpari_cuda_divide(x, *q.tensor) : x;
-    return dpari_cuda_micro_code(dpari_cuda_micro_of(DPAR_MEM_MXFP8),
-                                 dpari_cuda_bits<uint32_t>(x) & 0x7fffffffu, 0, 0);
-}
-
-/* Computes four of the n codes of block b, from its element i on. x is 0 beyond its end. */
-template <int FORMAT>
-__device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, int64_t b,
-                                                     int64_t n, int64_t i, const float *x, float by)
-{
-    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
-    uint32_t words[4] = {0, 0, 0, 0}, all = 0;
-    if (s.q.stochastic) {
-        dpari_cuda_randoms(s.q.seed, s.q.stream, s.q.index + (uint64_t)(b * f.block + i), words);
-    }
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        const float v = by > 0.0f ? dpari_cuda_divide(x[e], by) : 0.0f; /* NaN: 0 */
-        const uint32_t bits = dpari_cuda_bits<uint32_t>(v);
-        uint32_t c = dpari_cuda_micro_code(f, bits & 0x7fffffffu, s.q.stochastic, words[e]);
-        c |= c != 0 ? bits >> 31 << (f.bits - 1) : 0u;
-        all |= c << (f.bits * e);
-    }
-    if (s.even_code && i + 4 <= n) {
-        if (f.bits == 8) {
-            *(uint32_t *)(void *)code = all;
-        } else {
-            *(uint16_t *)(void *)code = (uint16_t)all;
-        }
-        return;
-    }
-    for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
-        code[e * f.bits / 8] = (unsigned char)(all >> (f.bits * e));
-    }
-}
-
-/* Each thread has four elements, TEAM times. LANES neighbouring lanes of a warp share a block of
- * numbers. */
-template <int FORMAT>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_micro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
-{
-    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    enum { TEAM = 4, LANES = f.block / 4, ALL = TEAM * DPARI_CUDA_THREADS };
-    const int64_t units = s.blocks * LANES;
-    for (int64_t first = (int64_t)blockIdx.x * ALL; first < units;
-         first += (int64_t)gridDim.x * ALL) {
-        const int64_t i = threadIdx.x % LANES * 4;
-        float x[TEAM][4];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < TEAM; j++) {
-            const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
-            dpari_cuda_quant_load(s, s.q.type, b * f.block, dpari_cuda_quant_count(s, b), i, x[j]);
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < TEAM; j++) {
-            const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
-            const int64_t n = dpari_cuda_quant_count(s, b);
-            uint32_t most = dpari_cuda_larger(x[j], 0), scale;
-            for (int bits = LANES / 2; bits > 0; bits /= 2) {
-                const uint32_t other = __shfl_xor_sync(0xffffffffu, most, bits);
-                most = other > most ? other : most;
-            }
-            scale = dpari_cuda_micro_scale<FORMAT>(s.q, most);
-            if (i == 0 && n > 0) {
-                ((unsigned char *)s.q.scale)[b * s.q.scale_step] = (unsigned char)scale;
-            }
-            if (i < n) {
-                dpari_cuda_micro_store<FORMAT>(s, b, n, i, x[j],
-                                               dpari_cuda_micro_unit<FORMAT>(s.q, scale));
-            }
-        }
-    }
-}
-
-/* Loads four codes, one in each byte. */
-template <int FORMAT>
-__device__ static inline uint32_t dpari_cuda_micro_codes(const dpari_cuda_quant &s, int64_t b,
-                                                         int64_t n, int64_t i)
-{
-    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    const unsigned char *code =
-        (const unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
-    uint32_t all = 0;
-    if (s.even_code && i + 4 <= n) {
-        all = f.bits == 8 ? *(const uint32_t *)(const void *)code
-                          : (uint32_t) * (const uint16_t *)(const void *)code;
-    } else {
-        for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
-            all |= (uint32_t)code[e * f.bits / 8] << (f.bits * e);
-        }
-    }
-    return f.bits == 8
-               ? all
-               : (all & 15u) | (all & 0xf0u) << 4 | (all & 0xf00u) << 8 | (all & 0xf000u) << 12;
-}
-
-template <int FORMAT>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_unmicro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
-{
-    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
-    enum { LANES = f.block / 4 };
-    const uint32_t sign = (uint32_t)1 << (f.bits - 1);
-    const int32_t width = dpari_cuda_width(s.q.type);
-    const int64_t units = s.blocks * LANES, step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < units; unit += step) {
-        const int64_t b = unit / LANES, i = unit % LANES * 4, n = dpari_cuda_quant_count(s, b);
-        unsigned char *base = (unsigned char *)s.q.x + b * f.block * width;
-        dpari_cuda_four made;
-        float v[4], by;
-        uint32_t codes;
-        if (i >= n) {
-            continue;
-        }
-        by = dpari_cuda_micro_unit<FORMAT>(s.q,
-                                           ((const unsigned char *)s.q.scale)[b * s.q.scale_step]);
-        codes = dpari_cuda_micro_codes<FORMAT>(s, b, n, i);
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            const uint32_t c = codes >> (8 * e) & 0xffu;
-            v[e] = dpari_cuda_mul(dpari_cuda_micro_value(f, c & (sign - 1)), by);
-            v[e] = dpari_cuda_plain((c & sign) != 0 ? -v[e] : v[e]);
-        }
-        if (s.q.accumulate || s.q.type == DPAR_F64) {
-            double x[4], y[4];
-            if (s.q.accumulate) {
-                dpari_cuda_load<0>(&made, base, i, n, width, s.even);
-                dpari_cuda_widen(&made, s.q.type, y);
-            }
-            DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                x[e] = dpari_cuda_from_f32(v[e]);
-                x[e] = s.q.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
-            }
-            dpari_cuda_narrow(&made, s.q.type, x);
-        } else {
-            dpari_cuda_narrow(&made, s.q.type, v);
-        }
-        dpari_cuda_store<0>(&made, base, i, n, width, s.even);
-    }
-}
-
-typedef void (*dpari_cuda_quanter)(const dpari_cuda_quant);
-
-template <int FORMAT> static dpari_cuda_quanter dpari_cuda_micro_kernel_of(int back)
-{
-    return back ? dpari_cuda_unmicro_kernel<FORMAT> : dpari_cuda_micro_kernel<FORMAT>;
-}
-
-static dpari_cuda_quanter dpari_cuda_quanter_of(int32_t format, int back)
-{
-    switch (format) {
-    case DPAR_MEM_MXFP8: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back);
-    case DPAR_MEM_MXFP8_E5M2: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back);
-    case DPAR_MEM_MXFP4: return dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back);
-    default: return dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
-    }
-}
-
-static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
-                                       const dpar_mem_quantize *call, int back)
-{
-    const int fine = call->format >= DPAR_MEM_MXFP8 && call->format <= DPAR_MEM_NVFP4;
-    const dpari_cuda_micro f = dpari_cuda_micro_of(call->format);
-    dpari_cuda_quant s;
-    if (!fine || !dpari_cuda_is_float(call->type) || call->count < 0 ||
-        call->code_step < f.block * f.bits / 8 || call->scale_step < 1 ||
-        (call->accumulate && !back) ||
-        (call->count > 0 && (call->x == NULL || call->code == NULL || call->scale == NULL))) {
-        return dpari_cuda_wrong(gpu, name);
-    }
-    if (call->count == 0) {
-        return DPAR_OK;
-    }
-    memset(&s, 0, sizeof s);
-    s.q = *call;
-    s.q.block = f.block;
-    s.blocks = (call->count - 1) / f.block + 1;
-    s.even = dpari_cuda_even(call->x, 0, dpari_cuda_width(call->type));
-    s.even_code = ((uintptr_t)call->code | (uintptr_t)call->code_step) % (f.bits / 2) == 0;
-    return dpari_cuda_launch(
-        gpu, name, dpari_cuda_quanter_of(call->format, back), s,
-        dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
 }
 
 /* Launches a quantization kernel. team: number of blocks of numbers that a block of threads
@@ -7130,7 +7254,7 @@ static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name,
                              dpari_cuda_wave(gpu, (s.blocks + team - 1) / team));
 }
 
-static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
+DPARI_INTERNAL dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int64_t block = quantize->block;
@@ -7155,7 +7279,7 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
     return dpari_cuda_quantum(gpu, "quantize", quantize, team, kernel);
 }
 
-static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
+DPARI_INTERNAL dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_quantize *call = quantize;
@@ -7173,9 +7297,9 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
                               dpari_cuda_unquant_kernel);
 }
 
-#endif
+#endif /* DPAR_TRAIN_H */
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ==== cuda/cuda.c ==== */
 
 static dpar_status dpari_cuda_wait(void *ctx)
 {
@@ -7187,168 +7311,6 @@ static dpar_status dpari_cuda_wait(void *ctx)
     }
     return dpari_cuda_leave(gpu, before, st);
 }
-
-/* True if CUDA knows the memory already, because it is a device's, managed or registered. */
-static int dpari_cuda_reached(const void *at)
-{
-    struct cudaPointerAttributes about;
-    const cudaError_t error = cudaPointerGetAttributes(&about, at);
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return 0;
-    }
-    return about.type != cudaMemoryTypeUnregistered;
-}
-
-/* Returns the range of held pages that contains byte `at`, or the next range after it, or -1 if
- * there is none. */
-static int32_t dpari_cuda_held(const dpar_cuda *gpu, uintptr_t at)
-{
-    int32_t i, next = -1;
-    for (i = 0; i < gpu->held_n; i++) {
-        if (gpu->held[i].hi > at && (next < 0 || gpu->held[i].lo < gpu->held[next].lo)) {
-            next = i;
-        }
-    }
-    return next;
-}
-
-/* Registers the pages [lo, hi), none of which this gpu holds. Leaves pages alone that others have
- * registered. */
-static dpar_status dpari_cuda_hold(dpar_cuda *gpu, uintptr_t lo, uintptr_t hi)
-{
-    void *seen = NULL;
-    cudaError_t error = cudaHostRegister((void *)lo, (size_t)(hi - lo),
-                                         cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (error == cudaErrorHostMemoryAlreadyRegistered && dpari_cuda_reached((void *)lo) &&
-        dpari_cuda_reached((void *)(hi - 1))) {
-        (void)cudaGetLastError();
-        return DPAR_OK;
-    }
-    if (error == cudaSuccess) {
-        gpu->held[gpu->held_n].lo = lo;
-        gpu->held[gpu->held_n++].hi = hi;
-        error = cudaHostGetDevicePointer(&seen, (void *)lo, 0);
-        if (error == cudaSuccess && (uintptr_t)seen != lo) {
-            return dpari_cuda_say(DPAR_E_SYSTEM, &gpu->why, "pin",
-                                  "the device has other addresses for host memory than the host");
-        }
-    }
-    return dpari_cuda_heard(gpu, error, "cudaHostRegister");
-}
-
-/* Unregisters the pages that no pin needs any more. */
-static dpar_status dpari_cuda_release(dpar_cuda *gpu)
-{
-    dpar_status st = DPAR_OK;
-    int32_t i, k;
-    for (i = gpu->held_n - 1; i >= 0; i--) {
-        for (k = 0; k < gpu->pins; k++) {
-            if (gpu->pin[k].lo < gpu->held[i].hi && gpu->held[i].lo < gpu->pin[k].hi) {
-                break;
-            }
-        }
-        if (k == gpu->pins) {
-            const cudaError_t error = cudaHostUnregister((void *)gpu->held[i].lo);
-            const dpar_status s = dpari_cuda_heard(gpu, error, "cudaHostUnregister");
-            if (st == DPAR_OK) {
-                st = s;
-            }
-            gpu->held[i] = gpu->held[--gpu->held_n];
-        }
-    }
-    return st;
-}
-
-/* Pins whole pages. If a page holds memory of several owners, it is unregistered when the last of
- * them unpins it. */
-static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
-{
-    dpar_cuda *gpu = (dpar_cuda *)ctx;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)memory;
-    uintptr_t at = first / page * page, lo = at, hi;
-    int32_t k;
-    int before = 0;
-    dpar_status st;
-    if (memory == NULL || bytes <= 0) {
-        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
-    }
-    hi = (first + (uintptr_t)bytes + page - 1) / page * page;
-    st = dpari_cuda_enter(gpu, &before);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    k = dpari_cuda_held(gpu, at);
-    if ((k < 0 || gpu->held[k].lo >= hi) && dpari_cuda_reached(memory) &&
-        dpari_cuda_reached((unsigned char *)memory + bytes - 1)) {
-        return dpari_cuda_leave(gpu, before, DPAR_OK); /* the memory is the device's, managed, or
-                                                          pinned by others */
-    }
-    for (; at < hi && st == DPAR_OK; k = dpari_cuda_held(gpu, at)) {
-        const uintptr_t next = k < 0 || gpu->held[k].lo >= hi ? hi : gpu->held[k].lo;
-        if (gpu->pins == DPARI_CUDA_PINS || gpu->held_n == DPARI_CUDA_PINS) {
-            st = dpari_cuda_say(DPAR_E_MEMORY, &gpu->why, "pin",
-                                "all 128 pins are in use: unpin some memory first");
-        } else if (next > at) {
-            st = dpari_cuda_hold(gpu, at, next);
-            at = next;
-        } else {
-            at = gpu->held[k].hi;
-        }
-    }
-    if (st == DPAR_OK) {
-        gpu->pin[gpu->pins].memory = first;
-        gpu->pin[gpu->pins].lo = lo;
-        gpu->pin[gpu->pins++].hi = hi;
-    } else {
-        const dpar_why why = gpu->why;
-        (void)dpari_cuda_release(gpu);
-        gpu->why = why;
-    }
-    return dpari_cuda_leave(gpu, before, st);
-}
-
-static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
-{
-    dpar_cuda *gpu = (dpar_cuda *)ctx;
-    int32_t k = gpu->pins - 1;
-    int before = 0;
-    dpar_status st;
-    while (k >= 0 && gpu->pin[k].memory != (uintptr_t)memory) {
-        k--;
-    }
-    if (k < 0) { /* memory that needed no pin, see dpari_cuda_pin */
-        return DPAR_OK;
-    }
-    gpu->pin[k] = gpu->pin[--gpu->pins];
-    st = dpari_cuda_enter(gpu, &before);
-    if (st == DPAR_OK) {
-        st = dpari_cuda_release(gpu);
-    }
-    return dpari_cuda_leave(gpu, before, st);
-}
-
-#ifdef DPAR_TRAIN_H
-static void dpari_cuda_layers(dpar_mem_layers *l)
-{
-    l->squares = dpari_cuda_squares;
-    l->clip = dpari_cuda_clip;
-    l->optimize = dpari_cuda_optimize;
-    l->round = dpari_cuda_round;
-    l->gather = dpari_cuda_gather;
-    l->scatter = dpari_cuda_scatter_add;
-    l->combine = dpari_cuda_combine;
-    l->dot = dpari_cuda_dot;
-    l->cross_entropy = dpari_cuda_entropy_op;
-    l->attention_merge = dpari_cuda_merge_op;
-    l->moments = dpari_cuda_moments;
-    l->norm = dpari_cuda_norm_of;
-    l->quantize = dpari_cuda_quantize;
-    l->dequantize = dpari_cuda_dequantize;
-}
-#endif
-
-extern "C" {
 
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
 {
@@ -7364,41 +7326,39 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
 #ifdef DPAR_TRAIN_H
     if (gpu->known != NULL) { /* the device is open */
         dpar_mem_layers *layers = &((dpari_cuda_memory *)gpu->known)->layers;
-        dpari_cuda_layers(layers);
+        layers->squares = dpari_cuda_squares;
+        layers->clip = dpari_cuda_clip;
+        layers->optimize = dpari_cuda_optimize;
+        layers->round = dpari_cuda_round;
+        layers->gather = dpari_cuda_gather;
+        layers->scatter = dpari_cuda_scatter_add;
+        layers->combine = dpari_cuda_combine;
+        layers->dot = dpari_cuda_dot;
+        layers->cross_entropy = dpari_cuda_entropy_op;
+        layers->attention_merge = dpari_cuda_merge_op;
+        layers->moments = dpari_cuda_moments;
+        layers->norm = dpari_cuda_norm_of;
+        layers->quantize = dpari_cuda_quantize;
+        layers->dequantize = dpari_cuda_dequantize;
         mem->layers = layers;
     }
 #endif
 }
 
-static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
-{
-    if (st != DPAR_OK && why != NULL) {
-        *why = gpu->why;
-    }
-    return st;
-}
-
 static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
 {
-    int units = 0, threads = 0, major = 0, minor = 0, driver = 0;
-    cudaError_t error = cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, gpu->device);
-    if (error == cudaSuccess) {
-        error =
-            cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->device);
-    }
-    if (error == cudaSuccess) {
-        error = cudaDriverGetVersion(&driver);
+    static const enum cudaDeviceAttr which[] = {
+        cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor,
+        cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor};
+    int value[4] = {0, 0, 0, 0}, driver = 0;
+    cudaError_t error = cudaDriverGetVersion(&driver);
+    for (int i = 0; i < 4 && error == cudaSuccess; i++) {
+        error = cudaDeviceGetAttribute(&value[i], which[i], gpu->device);
     }
     gpu->arguments = driver >= 12010 ? (int32_t)DPARI_CUDA_ARGUMENTS : 4096;
-    gpu->multiprocessors = units;
-    gpu->threads = threads;
-    gpu->capability = 10 * major + minor;
+    gpu->multiprocessors = value[0];
+    gpu->threads = value[1];
+    gpu->capability = 10 * value[2] + value[3];
     return error;
 }
 
@@ -7475,9 +7435,7 @@ DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu)
     return st;
 }
 
-} /* extern "C" */
-
-/* ---- measuring ------------------------------------------------------------------------------- */
+/* ==== cuda/measure.c ==== */
 
 enum { DPARI_CUDA_TIMES = 7 };
 
@@ -7566,6 +7524,15 @@ static double dpari_cuda_time(dpari_cuda_timed *t)
     return made[DPARI_CUDA_TIMES / 2] * 1e-3;
 }
 
+/* Times one kind of work. Returns how much of `amount` it does in a second; 0 if it fails. */
+static double dpari_cuda_rate(dpari_cuda_timed *t, int32_t what, double amount)
+{
+    double seconds;
+    t->what = what;
+    seconds = dpari_cuda_time(t);
+    return seconds > 0.0 ? amount / seconds : 0.0;
+}
+
 struct dpari_cuda_noise {
     uint16_t *to;
     int64_t count;
@@ -7576,9 +7543,7 @@ struct dpari_cuda_noise {
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_noise_kernel(DPARI_CUDA_ARGS dpari_cuda_noise s)
 {
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; i < s.count; i += step) {
+    for (int64_t i = dpari_cuda_thread(); i < s.count; i += dpari_cuda_threads()) {
         uint32_t words[4];
         dpari_cuda_random_four(1, 2, (uint64_t)i, words);
         s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));
@@ -7667,7 +7632,6 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     void *library = NULL;
     int (*destroy)(void *) = NULL;
     dpari_cuda_noise noise = {(uint16_t *)(void *)t->a, count};
-    double seconds;
     if (t->probe->gemm == NULL) {
         t->blas = dpari_cuda_blas_open(t, made->gemm_library, sizeof made->gemm_library, &library);
     } else {
@@ -7679,9 +7643,7 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
         noise.to = (uint16_t *)(void *)t->b;
         (void)dpari_cuda_launch(t->gpu, "noise", dpari_cuda_noise_kernel, noise,
                                 dpari_cuda_units_blocks(t->gpu, count));
-        t->what = DPARI_CUDA_GEMM;
-        seconds = dpari_cuda_time(t);
-        made->gemm_flops = seconds > 0.0 ? 2.0 * (double)count * (double)t->n / seconds : 0.0;
+        made->gemm_flops = dpari_cuda_rate(t, DPARI_CUDA_GEMM, 2.0 * (double)count * (double)t->n);
     }
     if (t->blas != NULL) {
         dpari_cuda_symbol(library, "cublasDestroy_v2", &destroy, sizeof destroy);
@@ -7713,11 +7675,7 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *ma
         (void)cudaDeviceEnablePeerAccess(other, 0);
         (void)cudaGetLastError();
         t->far_side = (unsigned char *)memory;
-        t->what = DPARI_CUDA_LINK;
-        {
-            const double seconds = dpari_cuda_time(t);
-            made->link_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
-        }
+        made->link_Bps = dpari_cuda_rate(t, DPARI_CUDA_LINK, (double)t->bytes);
         (void)cudaSetDevice(other);
         (void)cudaFree(memory);
     }
@@ -7728,13 +7686,10 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measurement *ma
 static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
     const int64_t all = t->bytes;
-    double seconds;
     t->bytes = all < ((int64_t)256 << 20) ? all : (int64_t)256 << 20;
     if (cudaMallocHost(&t->host, (size_t)t->bytes) == cudaSuccess) {
         memset(t->host, 1, (size_t)t->bytes);
-        t->what = DPARI_CUDA_PCIE;
-        seconds = dpari_cuda_time(t);
-        made->pcie_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
+        made->pcie_Bps = dpari_cuda_rate(t, DPARI_CUDA_PCIE, (double)t->bytes);
         (void)cudaFreeHost(t->host);
     }
     (void)cudaGetLastError();
@@ -7744,17 +7699,12 @@ static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measurement *ma
 /* Measures everything. The same memory serves as three matrices and as two buffers. */
 static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measurement *made)
 {
-    double seconds;
-    t->what = DPARI_CUDA_COPY;
-    seconds = dpari_cuda_time(t);
-    made->copy_Bps = seconds > 0.0 ? 2.0 * (double)t->bytes / seconds : 0.0;
+    made->copy_Bps = dpari_cuda_rate(t, DPARI_CUDA_COPY, 2.0 * (double)t->bytes);
     dpari_cuda_probe_gemm(t, made);
     made->launch_s = dpari_cuda_launch_time(t->gpu);
     dpari_cuda_probe_link(t, made);
     dpari_cuda_probe_host(t, made);
 }
-
-extern "C" {
 
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_desc *probe,
                                        dpar_cuda_measurement *made, dpar_why *why)
@@ -7822,22 +7772,29 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     return dpari_cuda_leave(gpu, before, st);
 }
 
-/* Writes one line: a setting, or a comment that the number was not measured. Returns the new
- * length. */
+/* Appends a line to a text of length `at`, as far as there is room. Returns the new length. */
+static int64_t dpari_cuda_append(char *text, int64_t bytes, int64_t at, const char *line)
+{
+    for (; *line != 0; line++, at++) {
+        if (at < bytes - 1) {
+            text[at] = *line;
+            text[at + 1] = 0;
+        }
+    }
+    return at;
+}
+
+/* Appends a setting, or a comment that the number was not measured. */
 static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char *key, double value,
                                const char *unit)
 {
     char line[128];
-    int64_t n, i;
-    n = value > 0.0 ? snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit)
-                    : snprintf(line, sizeof line, "# %s: not measured\n", key);
-    for (i = 0; i < n && i < (int64_t)sizeof line - 1; i++) {
-        if (at + i < bytes - 1) {
-            text[at + i] = line[i];
-            text[at + i + 1] = 0;
-        }
+    if (value > 0.0) {
+        (void)snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit);
+    } else {
+        (void)snprintf(line, sizeof line, "# %s: not measured\n", key);
     }
-    return at + n;
+    return dpari_cuda_append(text, bytes, at, line);
 }
 
 DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
@@ -7845,15 +7802,10 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                                              double peak_link_Bps, char *text, int64_t bytes)
 {
     char head[128];
-    int64_t at = 0, i;
-    const int64_t n = snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
-                               (int)made->multiprocessors);
-    for (i = 0; i < n && i < (int64_t)sizeof head - 1; i++, at++) {
-        if (at < bytes - 1) {
-            text[at] = head[i];
-            text[at + 1] = 0;
-        }
-    }
+    int64_t at;
+    (void)snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
+                   (int)made->multiprocessors);
+    at = dpari_cuda_append(text, bytes, 0, head);
     at = dpari_cuda_line(text, bytes, at, "hbm",
                          peak_memory_Bps > 0.0 ? made->copy_Bps / peak_memory_Bps : 0.0,
                          "share of the memory's peak, copying");
@@ -7866,7 +7818,5 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
                          "share of the link's peak, copying");
     return dpari_cuda_line(text, bytes, at, "pcie", made->pcie_Bps * 1e-9, "GB/s from the host");
 }
-
-} /* extern "C" */
 
 #endif /* DPAR_CUDA_IMPLEMENTATION */

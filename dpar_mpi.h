@@ -237,15 +237,15 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *mpi,
     !defined(DPAR_MPI_IMPLEMENTATION_DONE)
 #define DPAR_MPI_IMPLEMENTATION_DONE
 
-/* ==== mpi/mpi_make.c ==== */
+/* ==== mpi/mpi_private.h ==== */
 
-/* How the engine works.
+/* mpi_private - private: the data of the engine over MPI.
  *
  * dpar_mpi_make creates a dpari_mpi_world, to which all communicators belong that are split from
- * the first one; each is a dpari_mpi_ctx. A call of dpar becomes a dpari_mpi_task, whose `path`
- * dpari_mpi_choose selects. A task proceeds in steps: it posts requests to MPI (dpari_mpi_step),
- * and once all of them are done it processes the data that arrived (dpari_mpi_land) and posts the
- * next requests, until `last` is set. Nothing runs in the background: every wait and test calls
+ * the first one; each is a dpari_mpi_ctx. A call of dpar becomes a dpari_mpi_task, whose `path` the
+ * module paths selects. A task proceeds in steps, in the module progress: it posts requests to MPI,
+ * and once all of them are done it processes the data that arrived ("lands") and posts the next
+ * requests, until `last` is set. Nothing runs in the background: every wait and test calls
  * dpari_mpi_pump, which advances all tasks of the world.
  *
  * Two MPI communicators belong to each ctx. `main` carries the operations that the user called;
@@ -275,12 +275,6 @@ typedef MPI_Count dpari_mpi_count;
 #define DPARI_MPI_LIMIT INT64_C(2147483647)
 #endif
 typedef int dpari_mpi_count;
-#endif
-
-#if defined(__GNUC__) || defined(__clang__) || defined(_MSC_VER)
-#define DPARI_MPI_RESTRICT __restrict
-#else
-#define DPARI_MPI_RESTRICT
 #endif
 
 enum {
@@ -317,7 +311,6 @@ enum {
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to here; */
     DPARI_MPI_AT_ONCE_SPARE = 64,       /* bytes by which the limit that is used is below the one
                                            that was found */
-    DPARI_MPI_RING = 32,                /* operations that a report shows */
     DPARI_MPI_RANKS_TOLD = 1024,        /* in communicators with more ranks than this, ranks send no
                                            notes */
     DPARI_MPI_NAME = 64,                /* bytes of a node's name */
@@ -334,154 +327,6 @@ enum {
                                                  rank */
     DPARI_MPI_TAGS_DEALT = 700
 };
-
-/* ==== arithmetic ==== */
-
-/* gcc vectorises such loops only from -O3 on, clang from -O2 on. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define DPARI_MPI_LOOP __attribute__((optimize("O3")))
-#else
-#define DPARI_MPI_LOOP
-#endif
-
-#define DPARI_MPI_EACH(n, statement)                                                               \
-    do {                                                                                           \
-        int64_t i;                                                                                 \
-        for (i = 0; i < (n); i++) {                                                                \
-            statement;                                                                             \
-        }                                                                                          \
-    } while (0)
-
-static int32_t dpari_mpi_is_half(int32_t type)
-{
-    return type == DPAR_F16 || type == DPAR_BF16;
-}
-
-#define DPARI_MPI_DIVIDE(T, ranks)                                                                 \
-    do {                                                                                           \
-        T *v = (T *)values;                                                                        \
-        const T by = (T)(ranks);                                                                   \
-        DPARI_MPI_EACH(n, v[i] = (T)(v[i] / by));                                                  \
-    } while (0)
-
-/* Divides sums by the number of ranks, integers towards zero. 8-bit types are divided as int32_t,
- * because they cannot hold a number of ranks above 127 or 255. */
-static DPARI_MPI_LOOP void dpari_mpi_divide(int32_t type, void *values, int64_t n, int32_t ranks)
-{
-    int8_t *s = (int8_t *)values;
-    uint8_t *u = (uint8_t *)values;
-    switch (type) {
-    case DPAR_F64: DPARI_MPI_DIVIDE(double, ranks); break;
-    case DPAR_I8: DPARI_MPI_EACH(n, s[i] = (int8_t)(s[i] / ranks)); break;
-    case DPAR_U8: DPARI_MPI_EACH(n, u[i] = (uint8_t)((int32_t)u[i] / ranks)); break;
-    case DPAR_I32: DPARI_MPI_DIVIDE(int32_t, ranks); break;
-    case DPAR_U32: DPARI_MPI_DIVIDE(uint32_t, ranks); break;
-    case DPAR_I64: DPARI_MPI_DIVIDE(int64_t, ranks); break;
-    case DPAR_U64: DPARI_MPI_DIVIDE(uint64_t, ranks); break;
-    default: DPARI_MPI_DIVIDE(float, ranks); break;
-    }
-}
-
-static DPARI_MPI_LOOP inline uint32_t dpari_mpi_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static DPARI_MPI_LOOP inline float dpari_mpi_real(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* These conversions compute all cases and then select one, so that compilers can vectorise them. */
-static DPARI_MPI_LOOP inline float dpari_mpi_from_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
-    uint32_t tiny = dpari_mpi_bits((float)(int32_t)m * (1.0f / 16777216.0f)); /* units of 2^-24 */
-    uint32_t most = e == 31u ? 255u : e + 112u;
-    return dpari_mpi_real(sign | (e == 0 ? tiny : (most << 23) | (m << 13)));
-}
-
-/* Rounds to the nearest value, ties to even. 65520 and more become infinite, and a NaN stays a NaN.
- * Below 2^-14, adding 0.5 does the rounding, because the last bit of the sum is 2^-24, that of a
- * subnormal. */
-static DPARI_MPI_LOOP inline uint16_t dpari_mpi_to_f16(float x)
-{
-    uint32_t bits = dpari_mpi_bits(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
-    uint32_t tiny = dpari_mpi_bits(dpari_mpi_real(a) + 0.5f) - 0x3f000000u;
-    uint32_t h = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
-    h = a < 0x38800000u ? tiny : h;
-    h = a >= 0x477ff000u ? 0x7c00u : h;
-    h = a > 0x7f800000u ? 0x7e00u : h;
-    return (uint16_t)(sign | h);
-}
-
-static DPARI_MPI_LOOP inline uint16_t dpari_mpi_to_bf16(float x)
-{
-    uint32_t bits = dpari_mpi_bits(x);
-    uint32_t h = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : h);
-}
-
-/* Returns the type in which sums of `type` are computed and sent. */
-static int32_t dpari_mpi_wide(int32_t type)
-{
-    return dpari_mpi_is_half(type) ? (int32_t)DPAR_F32 : type;
-}
-
-static int64_t dpari_mpi_bytes(int32_t type, int64_t n)
-{
-    return n * dpar_type_bytes(type);
-}
-
-static void dpari_mpi_copy(void *to, const void *from, int64_t bytes)
-{
-    if (bytes > 0 && to != from) {
-        memmove(to, from, (size_t)bytes);
-    }
-}
-
-/* Converts n elements of `type` to the wide type. dpari_mpi_narrow converts back. */
-static DPARI_MPI_LOOP void dpari_mpi_widen(int32_t type, void *to, const void *from, int64_t n)
-{
-    float *DPARI_MPI_RESTRICT x = (float *)to;
-    const uint16_t *DPARI_MPI_RESTRICT h = (const uint16_t *)from;
-    if (type == DPAR_BF16) {
-        DPARI_MPI_EACH(n, x[i] = dpari_mpi_real((uint32_t)h[i] << 16));
-    } else if (type == DPAR_F16) {
-        DPARI_MPI_EACH(n, x[i] = dpari_mpi_from_f16(h[i]));
-    } else {
-        dpari_mpi_copy(to, from, dpari_mpi_bytes(type, n));
-    }
-}
-
-static DPARI_MPI_LOOP void dpari_mpi_narrow(int32_t type, void *to, const void *from, int64_t n)
-{
-    uint16_t *DPARI_MPI_RESTRICT h = (uint16_t *)to;
-    const float *DPARI_MPI_RESTRICT x = (const float *)from;
-    if (type == DPAR_BF16) {
-        DPARI_MPI_EACH(n, h[i] = dpari_mpi_to_bf16(x[i]));
-    } else if (type == DPAR_F16) {
-        DPARI_MPI_EACH(n, h[i] = dpari_mpi_to_f16(x[i]));
-    } else {
-        dpari_mpi_copy(to, from, dpari_mpi_bytes(type, n));
-    }
-}
-
-static const void *dpari_mpi_past(const void *p, int32_t type, int64_t elements)
-{
-    return elements == 0 ? p : (const char *)p + dpari_mpi_bytes(type, elements);
-}
-
-static void *dpari_mpi_at(void *p, int32_t type, int64_t elements)
-{
-    return elements == 0 ? p : (char *)p + dpari_mpi_bytes(type, elements);
-}
-
-/* ==== data structures ==== */
 
 typedef struct dpari_mpi_task dpari_mpi_task;
 typedef struct dpari_mpi_ctx dpari_mpi_ctx;
@@ -519,12 +364,12 @@ typedef struct dpari_mpi_world {
     dpar_why flat;   /* the reason why `node` is NULL */
 } dpari_mpi_world;
 
-/* A message from one rank to another: "I wait in this call", or, with a negative status, "this
- * communicator is broken". */
+/* A message from one rank to another: "I wait in this call", with call.sequence + 1, because 0
+ * marks a rank that has reported nothing; or, with a negative call.state, "this communicator is
+ * broken". */
 typedef struct dpari_mpi_note {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag;
-    int32_t status, rank, room;
+    dpari_record call;
+    int32_t rank, room;
     char text[200];
 } dpari_mpi_note;
 
@@ -534,12 +379,6 @@ typedef struct dpari_mpi_letter {
     MPI_Request sent;
     dpari_mpi_note note;
 } dpari_mpi_letter;
-
-typedef struct dpari_mpi_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-} dpari_mpi_record;
 
 /* How the ranks of a communicator are distributed over nodes. */
 typedef struct dpari_mpi_levels {
@@ -582,7 +421,7 @@ struct dpari_mpi_ctx {
     void *scratch;                      /* memory that is kept for the next task */
     int64_t scratch_bytes;
     const void **rows; /* [size] scratch for the addresses of a reduction's input */
-    dpari_mpi_record ring[DPARI_MPI_RING];
+    dpari_record ring[DPARI_RECORDS];
 };
 
 /* The message that belongs to one request. */
@@ -659,8 +498,8 @@ struct dpari_mpi_task {
     int64_t check[14];       /* kind, type, op, root, count, hash of the piece sizes, and tag; then
                                 their negatives, so that one maximum gives the largest and the
                                 smallest value of each */
-    dpari_mpi_record *calls; /* [size] the calls of all ranks, after a failed check */
-    dpari_mpi_record *record;
+    dpari_record *calls;     /* [size] the calls of all ranks, after a failed check */
+    dpari_record *record;
     void *memory;
     int64_t memory_bytes;
     dpari_mpi_count *counts;
@@ -673,7 +512,578 @@ struct dpari_mpi_task {
     dpari_mpi_piece piece_1;
 };
 
-static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
+/* Returns the engine's part of a communicator. */
+DPARI_FN dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *comm)
+{
+    return (dpari_mpi_ctx *)comm->context;
+}
+
+/* ==== mpi/mpi_types.h ==== */
+
+/* mpi_types - private: MPI's types and operations for those of dpar, and loops over elements. */
+
+/* True for F16 and BF16. */
+DPARI_INTERNAL int32_t dpari_mpi_is_half(int32_t type);
+/* Divides sums by the number of ranks, integers towards zero. 8-bit types are divided as int32_t,
+ * because they cannot hold a number of ranks above 127 or 255. */
+DPARI_INTERNAL void dpari_mpi_divide(int32_t type, void *values, int64_t n, int32_t ranks);
+/* Returns the type in which sums of `type` are computed and sent. */
+DPARI_INTERNAL int32_t dpari_mpi_wide(int32_t type);
+/* Returns the bytes of n elements. */
+DPARI_INTERNAL int64_t dpari_mpi_bytes(int32_t type, int64_t n);
+/* Copies memory that may overlap; does nothing for 0 bytes or if `to` is `from`. */
+DPARI_INTERNAL void dpari_mpi_copy(void *to, const void *from, int64_t bytes);
+/* Return the address of an element. It is p for element 0, also if p is NULL. */
+DPARI_INTERNAL const void *dpari_mpi_past(const void *p, int32_t type, int64_t elements);
+DPARI_INTERNAL void *dpari_mpi_at(void *p, int32_t type, int64_t elements);
+/* Returns the MPI type for elements of this size that are moved and not computed with. */
+DPARI_INTERNAL MPI_Datatype dpari_mpi_by_bytes(int32_t bytes);
+/* Returns the MPI type for a reduction. Sums and products of integers use unsigned types, which
+ * wrap in C. */
+DPARI_INTERNAL MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op);
+/* Makes dpar's own operations. Returns a code of MPI. */
+DPARI_INTERNAL int dpari_mpi_make_ops(dpari_mpi_world *world);
+/* Returns MPI's operation, or dpar's own one, for a reduction of the wide type. */
+DPARI_INTERNAL MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t op);
+/* Returns the most elements that one reduction may have. MPI passes the count to dpar's own
+ * operations as an int. */
+DPARI_INTERNAL int64_t dpari_mpi_most(int32_t wide, int32_t op);
+/* Copies n elements: 16-bit floats to F32, F32 to them, or any type as it is. */
+DPARI_INTERNAL void dpari_mpi_convert(int32_t to_type, void *to, int32_t type, const void *from,
+                                      int64_t n);
+
+/* ==== mpi/error_text.h ==== */
+
+/* error_text - private: writes calls, ranks and the errors of MPI into messages. */
+
+/* Returns the type that the user passed. Data between nodes may be sent as another type. */
+DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task);
+/* Returns the record of a task's call. */
+DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task);
+
+/* Write the call of a task, and of a note. */
+DPARI_INTERNAL void dpari_mpi_describe_task(dpar_text *text, const dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_describe_note(dpar_text *text, const dpari_record *r);
+/* Writes two calls that differ: "rank 0 on n1 calls barrier #1, rank 2 on n2 calls split #1". */
+DPARI_INTERNAL void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *context,
+                                        int32_t first, const dpari_record *a, int32_t second,
+                                        const dpari_record *b);
+
+/* Returns the name of a rank's node, or NULL if all ranks are on one node. */
+DPARI_INTERNAL const char *dpari_mpi_host(const dpari_mpi_ctx *context, int32_t rank);
+/* Writes " on n2", or nothing if host is NULL. */
+DPARI_INTERNAL void dpari_mpi_put_host(dpar_text *text, const char *host);
+/* Writes "rank 3 on n2". */
+DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank);
+
+/* Sets the message, unless `why` is NULL. */
+DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text);
+/* Sets the message to "`doing` failed: MPI says: " and MPI's text for the error code. Returns
+ * DPAR_E_SYSTEM. */
+DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int code);
+/* Return MPI's class of an error code, and dpar's status for it. */
+DPARI_INTERNAL int dpari_mpi_class(int code);
+DPARI_INTERNAL dpar_status dpari_mpi_status_of(int code);
+
+/* ==== mpi/notes.h ==== */
+
+/* notes - private: how a communicator breaks, and the notes by which ranks inform each other of
+ * errors and of long waits. */
+
+/* True if all notes of this rank are sent, so that MPI no longer uses their memory. */
+DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
+/* Breaks the communicator with this status and message, unless it is broken already: the first
+ * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
+ * ranks are informed, too. */
+DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                           const char *text, int tell);
+/* Breaks the communicator if an MPI call failed, with its code. The message names `task`, or, if it
+ * is NULL, what `doing` describes. Returns DPAR_OK for MPI_SUCCESS. */
+DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
+                                            const char *doing, int code);
+/* Reads the notes that have arrived. */
+DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
+/* Returns the elements of the first part of a message that is sent in two parts. No message in one
+ * part has this length. -1 if no messages are sent in two parts. */
+DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
+/* Breaks the communicator because a message does not have the expected length. got: its elements,
+ * negative if there were more than expected. */
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected);
+/* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
+ * and then. Returns 1 if it sent some. A note may break the communicator. now: of MPI_Wtime. */
+DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now);
+/* Breaks the communicator if the deadline of the task has passed. */
+DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now);
+/* Waits a moment (0.05 s) for a note that the communicator is broken, because the note contains the
+ * reason. It may arrive a little later than the failure in the node's memory. */
+DPARI_INTERNAL void dpari_mpi_hear_why(dpari_mpi_ctx *context);
+/* Reads all notes that were sent to this rank, because MPICH 5 ends the job if a communicator is
+ * freed that still has messages. All ranks are closing and none waits, so that no new notes are
+ * sent. */
+DPARI_INTERNAL dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context);
+
+/* ==== mpi/tasks.h ==== */
+
+/* tasks - private: operations in progress: their memory, their requests, and how they end. */
+
+/* ---- memory and requests ---- */
+
+/* Returns a new task or a spare one, or NULL if there is no memory. */
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *world);
+/* Frees the memory that a task allocated, and keeps the task itself for the next operation. */
+DPARI_INTERNAL void dpari_mpi_give(dpari_mpi_task *task);
+/* Returns temporary memory for a task: that of the communicator, if no other task uses it,
+ * otherwise newly allocated memory. NULL if there is none. */
+DPARI_INTERNAL void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes);
+/* Returns `in`, or a copy of it in this memory if it is also `out`. NULL if there is no memory. */
+DPARI_INTERNAL const void *dpari_mpi_apart(dpari_mpi_task *task, const void *in, const void *out,
+                                           int64_t bytes);
+/* Provides space for n messages, each of which may be sent in two parts. Returns 0 if there is no
+ * memory. */
+DPARI_INTERNAL int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n);
+/* Appends a request to those of the task. dpari_mpi_last_request returns its address. */
+DPARI_INTERNAL dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *task, int32_t peer);
+DPARI_INTERNAL MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task);
+/* Calls the blocking or the posting form of an MPI function, as task->block selects. */
+#define DPARI_MPI_DO(t, blocking, posting, ...)                                                    \
+    ((t)->block                                                                                    \
+         ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
+         : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
+/* True if all requests are done. Compares the lengths of messages; an error breaks the
+ * communicator. */
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
+/* Breaks the communicator if the message of request i does not have the expected length. */
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
+/* Breaks the communicator because request i failed. */
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
+/* Forgets the requests, which are done, and frees their derived types. */
+DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task);
+
+/* ---- beginning and end ---- */
+
+/* Appends the task to the list of those in progress. */
+DPARI_INTERNAL void dpari_mpi_link(dpari_mpi_task *task);
+/* Returns the record of an operation with this number, from 1 on. */
+DPARI_INTERNAL dpari_record *dpari_mpi_record_at(dpari_mpi_ctx *context, int64_t number);
+/* Records the task among the communicator's last operations. */
+DPARI_INTERNAL void dpari_mpi_record_task(dpari_mpi_task *task);
+/* Notes that all steps of the task are posted, so that the next collective may begin. */
+DPARI_INTERNAL void dpari_mpi_fed(dpari_mpi_task *task);
+/* Ends a task. If MPI still works on one of its requests, the task's memory is never freed. */
+DPARI_INTERNAL void dpari_mpi_end(dpari_mpi_task *task, dpar_status status);
+
+/* ---- its data ---- */
+
+/* Sets which ranks take part in the next step (peer, ranks, me), and which data they reduce or
+ * move. */
+DPARI_INTERNAL void dpari_mpi_among(dpari_mpi_task *task, const int32_t *peer, int32_t ranks,
+                                    int32_t me, const void *in, void *out, int64_t elements);
+/* True if this rank gets the result: all ranks, or the root of a reduce. */
+DPARI_INTERNAL int32_t dpari_mpi_has_result(const dpari_mpi_task *task);
+/* Advances to the next block, of at most `most` elements. */
+DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64_t most);
+
+/* ==== mpi/task_messages.h ==== */
+
+/* task_messages - private: sends and receives the messages of a task. */
+
+/* Chooses the type and count with which n elements of b bytes are sent in one call in which the
+ * ranks together move `total` elements. A derived type is freed by dpari_mpi_release_pieces. */
+DPARI_INTERNAL int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t total,
+                                   MPI_Datatype *type, dpari_mpi_count *count);
+/* Post one message on `comm`. They and the functions below return a code of MPI. */
+DPARI_INTERNAL int dpari_mpi_send_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
+                                      const void *from, int64_t n);
+DPARI_INTERNAL int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from,
+                                      void *to, int64_t n);
+/* Returns the elements of the first part if a message of n elements is sent in two parts, otherwise
+ * 0. Both ends compute the same number. The first part is a little longer than the longest message
+ * in one part, so that a receiver with another count always gets a length that it did not
+ * expect. */
+DPARI_INTERNAL int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n);
+/* Post one message, in two parts if that is faster. */
+DPARI_INTERNAL int dpari_mpi_send_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
+                                        const void *from, int64_t n);
+DPARI_INTERNAL int dpari_mpi_recv_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from,
+                                        void *to, int64_t n);
+/* Returns the tag of an operation's pieces. Correct programs would not need it, because both ends
+ * post their messages in the same order. The tag makes sure that, after a mismatched call, a
+ * message of another collective, or of one with another user's tag, is not received as a piece. */
+DPARI_INTERNAL int dpari_mpi_piece_tag(const dpari_mpi_task *task);
+/* Posts a receive of `gets` elements from the r-th rank that takes part, and a send of `gives`
+ * elements to it. Posts nothing for 0 elements. */
+DPARI_INTERNAL int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, int64_t gets,
+                                   const void *from, int64_t gives);
+/* Sends n elements to each rank that takes part: the r-th rank gets those from element r * step of
+ * `from` on. Receives n elements from it into row place[r] of `to`, or row r if place is NULL. */
+DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
+                                        const void *from, int64_t step, int64_t n);
+
+/* ==== mpi/exchange_v.h ==== */
+
+/* exchange_v - private: the _v forms that move data, as a message for each pair of ranks. */
+
+/* Return the elements of rank r's piece in a reduce_scatter, of the largest piece of n ranks, and
+ * of all their pieces together. */
+DPARI_INTERNAL int64_t dpari_mpi_piece_of(const dpar_call *call, int32_t r);
+DPARI_INTERNAL int64_t dpari_mpi_largest(const dpar_call *call, int32_t n);
+DPARI_INTERNAL int64_t dpari_mpi_elements(const dpar_call *call, int32_t n);
+/* Returns how many elements of a piece with `piece` elements are in the block [at, at + len). */
+DPARI_INTERNAL int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len);
+/* Returns the bytes of all pieces that this rank sends in an all_to_all_v. */
+DPARI_INTERNAL int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task);
+/* Copies the pieces that an all_to_all_v in place sends to `copy`. Returns 0 if `copy` is NULL. */
+DPARI_INTERNAL int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy);
+/* Runs a gather, scatter, all_gather or all_to_all with pieces of different sizes. */
+DPARI_INTERNAL int dpari_mpi_exchange(dpari_mpi_task *task);
+
+/* ==== mpi/mpi_collectives.h ==== */
+
+/* mpi_collectives - private: operations that MPI's own collectives and messages carry. */
+
+/* A function posts the next step of a task and returns a code of MPI. If there is a second one, its
+ * name ends in _land, and it processes the data that arrived. */
+
+/* Runs a barrier, or a collective that moves pieces of one size, as one call of MPI. */
+DPARI_INTERNAL int dpari_mpi_move(dpari_mpi_task *task);
+/* Runs a send or recv. */
+DPARI_INTERNAL int dpari_mpi_message(dpari_mpi_task *task);
+/* Run a reduce or all_reduce in blocks that MPI can count. */
+DPARI_INTERNAL int dpari_mpi_pieces(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_pieces_land(dpari_mpi_task *task);
+/* Run the same for 16-bit floats, which are added in f32. */
+DPARI_INTERNAL int dpari_mpi_staged(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_staged_land(dpari_mpi_task *task);
+/* Run a reduce_scatter. */
+DPARI_INTERNAL int dpari_mpi_scatter(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_scatter_land(dpari_mpi_task *task);
+/* Run a reduce_scatter of 16-bit floats, or with more elements than MPI can count. */
+DPARI_INTERNAL int dpari_mpi_scatter_staged(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_scatter_staged_land(dpari_mpi_task *task);
+
+/* ==== mpi/rank_order.h ==== */
+
+/* rank_order - private: reductions by messages of this engine, most of them in rank order. */
+
+/* Functions whose names end in _land process the data that arrived after a step; the others post it
+ * and return a code of MPI, as in mpi_collectives. */
+
+/* Sets the n elements of `out` to row 0 op row 1 op ... The rows are in the task's memory, `stride`
+ * elements apart. */
+DPARI_INTERNAL void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride,
+                                          int64_t n);
+/* Run a small reduction: all ranks, or only the root, receive the inputs of all ranks and add them
+ * up. */
+DPARI_INTERNAL int dpari_mpi_gathered(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_gathered_land(dpari_mpi_task *task);
+/* Run a small all_reduce of many ranks, by recursive doubling. */
+DPARI_INTERNAL int dpari_mpi_doubling(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_doubling_land(dpari_mpi_task *task);
+/* Returns the element at which piece r begins if a block of `len` elements is cut into n pieces. */
+DPARI_INTERNAL int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n);
+/* Run a large reduction, in which each rank adds one piece. */
+DPARI_INTERNAL int dpari_mpi_ordered(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_ordered_land(dpari_mpi_task *task);
+/* Run a reduce_scatter. */
+DPARI_INTERNAL int dpari_mpi_ordered_scatter(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task);
+
+/* ==== mpi/levels.h ==== */
+
+/* levels - private: collectives in the nodes, between them, and in the nodes again.
+ *
+ * The ranks of a node communicate through its memory. Between nodes the i-th ranks of all nodes
+ * form a lane, and each lane carries its part of the data, so that all ports and cores work. Small
+ * operations are carried only by the first lane. An operation has up to three steps: FIRST in the
+ * nodes, BETWEEN them, and LAST in the nodes. Each step may have several parts, which are called
+ * legs.
+ *
+ * This module knows only messages (task_messages) and a communicator of the node's ranks. It calls
+ * no function of MPI. */
+
+/* Posts a call on the communicator of the node. If that fails, breaks the task's communicator. */
+DPARI_INTERNAL int dpari_mpi_post_inside(dpari_mpi_task *task, const dpar_call *call);
+/* True if it is done. */
+DPARI_INTERNAL int32_t dpari_mpi_inside_done(dpari_mpi_task *task);
+/* Runs the whole call in the node's memory: a message within the node, or any call if all ranks are
+ * on one node. */
+DPARI_INTERNAL int dpari_mpi_within(dpari_mpi_task *task);
+/* Returns the call for a step in the node's memory, with the task's type and op. */
+DPARI_INTERNAL dpar_call dpari_mpi_inside_call(const dpari_mpi_task *task, int32_t kind,
+                                               const void *in, void *out, int64_t count);
+/* Post the next step of a collective by levels, or by messages between all ranks
+ * (DPARI_MPI_TRADES), and process the data that arrived. */
+DPARI_INTERNAL int dpari_mpi_levels_step(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_levels_land(dpari_mpi_task *task);
+
+/* ==== mpi/all_to_all_v.h ==== */
+
+/* all_to_all_v - private: an all_to_all_v that sends the small pieces by nodes.
+ *
+ * A piece of up to world->dealt[1] bytes is small. A large piece is sent from rank to rank. The
+ * small pieces of all ranks of a node for a rank b of another node are sent in one message. One
+ * rank of the node carries it: the rank whose number in its node is b's number in b's node, modulo
+ * the number of ranks. The message begins with the counts of all the node's pieces for b, including
+ * large ones. It is not sent if all of them are large. So both ends of a message know without
+ * further communication whether there is one and how long it is: b from the counts that it expects,
+ * and the carrier from the counts that the ranks of its node passed to it. The ranks need not agree
+ * on a method.
+ *
+ * Leg 0: each rank passes a slot to each other rank of the node. A slot holds a flag that is set if
+ * any slot of the sender is too small, the counts of the pieces that the other rank carries, and
+ * the small ones of these pieces. Leg 1 passes the small pieces of ranks whose slots were too
+ * small. Leg 2 sends the messages, and passes the pieces that stay in the node.
+ *
+ * If the two ends have different counts, b notices because it compares its counts with those at the
+ * beginning of the message. If all pieces are large by the counts of only one end, there is a
+ * message that b does not expect, or it waits for one that is not sent; both are found in a long
+ * wait (dpari_mpi_deal_compare). */
+
+/* Post the next leg, and process the data that arrived. */
+DPARI_INTERNAL int dpari_mpi_deals_step(dpari_mpi_task *task);
+DPARI_INTERNAL void dpari_mpi_deals_land(dpari_mpi_task *task);
+/* Called in a long wait, because with different counts on another node the expected messages may
+ * never arrive. Compares the messages that have arrived, and searches for messages that are not
+ * expected. */
+DPARI_INTERNAL void dpari_mpi_deal_compare(dpari_mpi_task *task);
+
+/* ==== mpi/check.h ==== */
+
+/* check - private: compares the calls of all ranks, with check = 1 and before a split. */
+
+/* Posts the next step of the comparison, and returns 1, or returns 0 if there is nothing to compare
+ * any more. If calls differ, breaks the communicator with a message that names rank 0's call and
+ * the first call that differs. *code: of MPI. */
+DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code);
+
+/* ==== mpi/paths.h ==== */
+
+/* paths - private: chooses how a call is carried out, and makes its task. */
+
+/* True if the call needs only this node's memory. */
+DPARI_INTERNAL int32_t dpari_mpi_is_within(const dpari_mpi_ctx *context, const dpar_call *call);
+/* True if there is nothing to do. All ranks get the same result. */
+DPARI_INTERNAL int32_t dpari_mpi_is_empty(const dpari_mpi_task *task);
+/* Makes a task for `call` and appends it to the list. Returns NULL if there is no memory. */
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *call,
+                                             dpar_work *work);
+
+/* ==== mpi/point_to_point.h ==== */
+
+/* point_to_point - private: messages that have no task yet.
+ *
+ * A message is at first only an MPI request that is stored in its work, so that a short wait costs
+ * no more than MPI's own. Once a wait for it takes longer, the message is turned into a task, which
+ * has a deadline, is reported to the other ranks, and ends when the communicator breaks. */
+
+/* Index in work->state of the number of calls of dpar_test. work->state[0] holds the request. */
+enum { DPARI_MPI_LOOKS = 1 };
+
+/* Posts a message without a task. Returns 0 if it was not posted, so that it needs a task. */
+DPARI_INTERNAL int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *call,
+                                            dpar_work *work);
+/* Turns a message into a task. Returns NULL if there is no memory. */
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_grow(dpar_work *work);
+/* Abandons a message on closing, because there was no memory for its task. The world's memory is
+ * kept, because MPI may still use it. */
+DPARI_INTERNAL void dpari_mpi_light_lose(dpar_work *work);
+/* Tests whether a message is done. */
+DPARI_INTERNAL void dpari_mpi_light_test(dpar_work *work);
+/* Tests a message for the look-th time. It becomes a task after DPARI_MPI_POLLS times, or at once
+ * if there are other tasks, because these have to advance, too. */
+DPARI_INTERNAL void dpari_mpi_light_look(dpar_work *work, int64_t look);
+
+/* ==== mpi/progress.h ==== */
+
+/* progress - private: advances the tasks of a world, and waits for them. */
+
+/* Advances every message without a task, and every task once, in the order of posting. A collective
+ * begins when those before it on its communicator have posted all their steps, so that MPI sees the
+ * same order on all ranks. */
+DPARI_INTERNAL void dpari_mpi_pump(dpari_mpi_world *world);
+/* Called repeatedly in a long wait: reads notes, sends notes after a quarter of the deadline, and
+ * checks the deadline. */
+DPARI_INTERNAL void dpari_mpi_look_round(dpari_mpi_task *task);
+/* Waits until *finished is DPARI_MPI_FINISHED. It is a field of the task, or of its work if it has
+ * one, because a task with a work may be used again once it has ended. */
+DPARI_INTERNAL void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished);
+/* Called before a blocking MPI call: advances the operations that were posted before until all
+ * their steps are posted. */
+DPARI_INTERNAL void dpari_mpi_bring_along(dpari_mpi_ctx *context);
+/* Makes a task and records it. The task begins now if no collective before it has steps left.
+ * Returns NULL if there is no memory. */
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *call,
+                                               dpar_work *work, int32_t block);
+
+/* ==== mpi/nodes.h ==== */
+
+/* nodes - private: finds out which ranks share the memory of a node. */
+
+/* Returns an environment variable as a number, or 0 if it is not set. */
+DPARI_INTERNAL int dpari_mpi_env(const char *name);
+/* Finds out which ranks share memory, and makes the engine's communicator of this node's ranks.
+ * Collective. */
+DPARI_INTERNAL dpar_status dpari_mpi_find_levels(dpar_comm *comm);
+/* Finds the names of the nodes, which their lowest ranks send, and the node of each rank, for
+ * messages. Keeps no names if there is only one node. Collective. */
+DPARI_INTERNAL dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context);
+/* Returns the worst status of all ranks, and breaks the communicator if it is an error, with the
+ * message of the rank that has it. Collective. */
+DPARI_INTERNAL dpar_status dpari_mpi_all_well(dpari_mpi_ctx *context, dpar_status mine,
+                                              dpar_why *said);
+/* Makes a communicator of the ranks of `own` that share this rank's memory. Returns NULL, with the
+ * reason in `flat`, if no two ranks share memory. This is tested, because MPI may report ranks in
+ * containers to be on one node although they share no memory. Collective: either all ranks get a
+ * communicator or none does. */
+DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t *nodes,
+                                          dpar_why *flat);
+
+/* ==== mpi/tuning.h ==== */
+
+/* tuning - private: measures, when the first communicator is made, which method is faster for which
+ * size. */
+
+/* Measures world->at_once. Collective. */
+DPARI_INTERNAL dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context);
+/* Measures world->dealt. It is not measured for many ranks, because each rank would have to connect
+ * to each other rank, and because sending by nodes then saves most messages in any case.
+ * Collective. */
+DPARI_INTERNAL dpar_status dpari_mpi_find_dealt(dpar_comm *comm);
+/* Measures world->lanes_from: the size from which all lanes are faster than one. Collective. */
+DPARI_INTERNAL dpar_status dpari_mpi_find_lanes(dpar_comm *comm);
+
+/* ==== mpi/engine_calls.h ==== */
+
+/* engine_calls - private: the functions of the engine that run calls, allocate memory and report.
+ */
+
+/* The functions of dpar_engine that comm.h describes. */
+DPARI_INTERNAL dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_mpi_test(dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_mpi_wait(dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call);
+DPARI_INTERNAL dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                           dpar_work *works);
+/* Allocates with calloc unless the node has shared memory. MPI_Alloc_mem would end the job when
+ * there is no memory, unless MPI_COMM_WORLD has another error handler, and has no advantage in MPIs
+ * that cache registered memory. */
+DPARI_INTERNAL dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory);
+DPARI_INTERNAL void dpari_mpi_release(dpar_comm *comm, void *memory);
+DPARI_INTERNAL dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on);
+DPARI_INTERNAL void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text);
+/* Writes a report: this rank's last operations, and the calls in which other ranks have reported
+ * that they wait. */
+DPARI_INTERNAL void dpari_mpi_report(dpar_comm *comm, dpar_text *out);
+DPARI_INTERNAL void dpari_mpi_describe(dpar_comm *comm, dpar_text *out);
+
+/* ==== mpi/closing.h ==== */
+
+/* closing - private: frees a communicator, and with the last one what they all share. */
+
+/* Frees a communicator of the node's memory, with a deadline of at most 5 s, because other ranks
+ * may never free it. */
+DPARI_INTERNAL void dpari_mpi_close_part(dpar_comm *part);
+/* Frees the world when its last communicator is closed. alive: 1 if MPI is not finalised yet. */
+DPARI_INTERNAL void dpari_mpi_leave_world(dpari_mpi_world *world, int alive);
+/* Closes a communicator, as dpar_comm_free describes. COLLECTIVE unless it is broken. */
+DPARI_INTERNAL dpar_status dpari_mpi_close(dpar_comm *comm);
+
+/* ==== mpi/shrink.h ==== */
+
+/* shrink - private: the ranks that are left after others have died. */
+
+/* Breaks the communicator, waits with its deadline until all remaining ranks have called this, and
+ * makes *part of them. Needs ULFM. */
+DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Comm *part,
+                                                 dpar_why *why);
+/* Sets was[r] to the rank that rank r of `part` has in `context`. */
+DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was);
+
+/* ==== mpi/mpi_types.c ==== */
+
+DPARI_INTERNAL int32_t dpari_mpi_is_half(int32_t type)
+{
+    return type == DPAR_F16 || type == DPAR_BF16;
+}
+
+/* gcc vectorises such loops only from -O3 on, clang from -O2 on. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define DPARI_MPI_LOOP __attribute__((optimize("O3")))
+#else
+#define DPARI_MPI_LOOP
+#endif
+
+#define DPARI_MPI_EACH(n, statement)                                                               \
+    do {                                                                                           \
+        int64_t i;                                                                                 \
+        for (i = 0; i < (n); i++) {                                                                \
+            statement;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+#define DPARI_MPI_DIVIDE(T, ranks)                                                                 \
+    do {                                                                                           \
+        T *v = (T *)values;                                                                        \
+        const T by = (T)(ranks);                                                                   \
+        DPARI_MPI_EACH(n, v[i] = (T)(v[i] / by));                                                  \
+    } while (0)
+
+DPARI_INTERNAL DPARI_MPI_LOOP void dpari_mpi_divide(int32_t type, void *values, int64_t n,
+                                                    int32_t ranks)
+{
+    int8_t *s = (int8_t *)values;
+    uint8_t *u = (uint8_t *)values;
+    switch (type) {
+    case DPAR_F64: DPARI_MPI_DIVIDE(double, ranks); break;
+    case DPAR_I8: DPARI_MPI_EACH(n, s[i] = (int8_t)(s[i] / ranks)); break;
+    case DPAR_U8: DPARI_MPI_EACH(n, u[i] = (uint8_t)((int32_t)u[i] / ranks)); break;
+    case DPAR_I32: DPARI_MPI_DIVIDE(int32_t, ranks); break;
+    case DPAR_U32: DPARI_MPI_DIVIDE(uint32_t, ranks); break;
+    case DPAR_I64: DPARI_MPI_DIVIDE(int64_t, ranks); break;
+    case DPAR_U64: DPARI_MPI_DIVIDE(uint64_t, ranks); break;
+    default: DPARI_MPI_DIVIDE(float, ranks); break;
+    }
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_wide(int32_t type)
+{
+    return dpari_mpi_is_half(type) ? (int32_t)DPAR_F32 : type;
+}
+
+DPARI_INTERNAL int64_t dpari_mpi_bytes(int32_t type, int64_t n)
+{
+    return n * dpar_type_bytes(type);
+}
+
+DPARI_INTERNAL void dpari_mpi_copy(void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from) {
+        memmove(to, from, (size_t)bytes);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_convert(int32_t to_type, void *to, int32_t type, const void *from,
+                                      int64_t n)
+{
+    if (to_type == type) {
+        dpari_mpi_copy(to, from, dpari_mpi_bytes(type, n));
+    } else {
+        dpari_kern_convert(to, to_type, from, type, n);
+    }
+}
+
+DPARI_INTERNAL const void *dpari_mpi_past(const void *p, int32_t type, int64_t elements)
+{
+    return elements == 0 ? p : (const char *)p + dpari_mpi_bytes(type, elements);
+}
+
+DPARI_INTERNAL void *dpari_mpi_at(void *p, int32_t type, int64_t elements)
+{
+    return elements == 0 ? p : (char *)p + dpari_mpi_bytes(type, elements);
+}
+
+DPARI_INTERNAL MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
 {
     switch (bytes) {
     case 2: return MPI_UINT16_T;
@@ -683,9 +1093,7 @@ static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
     }
 }
 
-/* Returns the MPI type for a reduction. Sums and products of integers use unsigned types, which
- * wrap in C. */
-static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
+DPARI_INTERNAL MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
 {
     int32_t ordered = op == DPAR_MAX || op == DPAR_MIN;
     switch (type) {
@@ -698,7 +1106,7 @@ static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
     }
 }
 
-/* ==== reductions that are not left to MPI's own operations ==== */
+/* ---- reductions that are not left to MPI's own operations ---- */
 
 static int32_t dpari_mpi_type_of(MPI_Datatype type)
 {
@@ -738,6 +1146,15 @@ static void dpari_mpi_user_sum(void *in, void *inout, int *n, MPI_Datatype *type
     dpari_mpi_user_op(DPAR_SUM, in, inout, *n, *type);
 }
 
+DPARI_INTERNAL int dpari_mpi_make_ops(dpari_mpi_world *world)
+{
+    int code = MPI_Op_create(dpari_mpi_user_max, 1, &world->max);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Op_create(dpari_mpi_user_min, 1, &world->min);
+    }
+    return code == MPI_SUCCESS ? MPI_Op_create(dpari_mpi_user_sum, 1, &world->sum) : code;
+}
+
 /* True if dpar's own operation is used in place of MPI's. For MAX and MIN, MPI does not define the
  * result of a NaN, and MPICH 4.0 compares unsigned integers as signed ones. Sums of 8 bits saturate
  * in Open MPI 4.1 on processors with AVX. */
@@ -747,7 +1164,7 @@ static int32_t dpari_mpi_is_own(int32_t wide, int32_t op)
            (op != DPAR_PRODUCT && (wide == DPAR_I8 || wide == DPAR_U8));
 }
 
-static MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t op)
+DPARI_INTERNAL MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t op)
 {
     switch (op) {
     case DPAR_PRODUCT: return MPI_PROD;
@@ -757,18 +1174,15 @@ static MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t o
     }
 }
 
-/* Returns the most elements that one reduction may have. MPI passes the count to dpar's own
- * operations as an int. */
-static int64_t dpari_mpi_most(int32_t wide, int32_t op)
+DPARI_INTERNAL int64_t dpari_mpi_most(int32_t wide, int32_t op)
 {
     return dpari_mpi_is_own(wide, op) && DPARI_MPI_LIMIT > INT_MAX ? (int64_t)INT_MAX
                                                                    : DPARI_MPI_LIMIT;
 }
 
-/* ==== messages ==== */
+/* ==== mpi/error_text.c ==== */
 
-/* Returns the type that the user passed. Data between nodes may be sent as another type. */
-static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
+DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
     if (task->call.kind == DPAR_CALL_BARRIER) {
         return DPAR_TYPE_NONE;
@@ -776,41 +1190,25 @@ static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
     return task->half ? task->half : task->call.type;
 }
 
-static void dpari_mpi_describe_task(dpar_text *text, const dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_describe_task(dpar_text *text, const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     dpari_operation_text(text, call->kind, task->sequence, dpari_mpi_said_type(task), call->count,
                          call->root, call->tag);
 }
 
-static void dpari_mpi_describe_record(dpar_text *text, const dpari_mpi_record *r)
+DPARI_INTERNAL void dpari_mpi_describe_note(dpar_text *text, const dpari_record *r)
 {
-    dpari_operation_text(text, r->kind, r->sequence, r->type, r->count, r->root, r->tag);
-    if (dpari_tag_compared(r->tag) != r->tag) {
-        return;
-    }
-    if (dpari_kind_reduces(r->kind)) {
-        dpari_text_char(text, ' ');
-        dpar_text_put(text, dpari_op_name(r->op));
-    }
-    if (dpari_kind_rooted(r->kind)) {
-        dpar_text_put(text, " root ");
-        dpari_text_int(text, r->root);
-    }
-    if (!dpari_kind_sends(r->kind) && r->tag != 0) {
-        dpar_text_put(text, " tag ");
-        dpari_text_int(text, r->tag);
-    }
+    dpari_operation_text(text, r->kind, r->sequence - 1, r->type, r->count, r->root, r->tag);
 }
 
-/* Sets the message to "`doing` failed: MPI says: " and MPI's text for the error code. */
-static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
+DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int code)
 {
     char words[MPI_MAX_ERROR_STRING + 1];
     int length = 0;
     dpar_text t;
     if (why == NULL) {
-        return;
+        return DPAR_E_SYSTEM;
     }
     dpari_text_why(&t, why);
     dpar_text_put(&t, doing);
@@ -821,16 +1219,17 @@ static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
     } else {
         dpari_text_int(&t, code);
     }
+    return DPAR_E_SYSTEM;
 }
 
-static int dpari_mpi_class(int code)
+DPARI_INTERNAL int dpari_mpi_class(int code)
 {
     int kind = MPI_ERR_OTHER;
     MPI_Error_class(code, &kind);
     return kind;
 }
 
-static dpar_status dpari_mpi_status_of(int code)
+DPARI_INTERNAL dpar_status dpari_mpi_status_of(int code)
 {
     const int kind = dpari_mpi_class(code);
     if (kind == MPI_ERR_TRUNCATE) {
@@ -847,8 +1246,7 @@ static dpar_status dpari_mpi_status_of(int code)
     return DPAR_E_SYSTEM;
 }
 
-/* Returns the name of a rank's node, or NULL if all ranks are on one node. */
-static const char *dpari_mpi_host(const dpari_mpi_ctx *context, int32_t rank)
+DPARI_INTERNAL const char *dpari_mpi_host(const dpari_mpi_ctx *context, int32_t rank)
 {
     const dpari_mpi_world *world = context->world;
     MPI_Group own = MPI_GROUP_NULL;
@@ -863,21 +1261,20 @@ static const char *dpari_mpi_host(const dpari_mpi_ctx *context, int32_t rank)
     return there != MPI_UNDEFINED ? world->host[world->host_of[there]] : NULL;
 }
 
-static void dpari_mpi_put_host(dpar_text *text, const char *host)
+DPARI_INTERNAL void dpari_mpi_put_host(dpar_text *text, const char *host)
 {
-    dpar_text_put(text, host != NULL ? " on " : "");
-    dpar_text_put(text, host != NULL ? host : "");
+    if (host != NULL) {
+        dpari_text_say(text, " on %s", host);
+    }
 }
 
-/* Writes "rank 3 on n2". */
-static void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank)
+DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank)
 {
-    dpar_text_put(text, "rank ");
-    dpari_text_int(text, rank);
+    dpari_text_say(text, "rank %d", rank);
     dpari_mpi_put_host(text, dpari_mpi_host(context, rank));
 }
 
-static void dpari_mpi_put_why(dpar_why *why, const char *text)
+DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text)
 {
     dpar_text t;
     if (why != NULL) {
@@ -886,7 +1283,27 @@ static void dpari_mpi_put_why(dpar_why *why, const char *text)
     }
 }
 
-/* ==== notes to the other ranks ==== */
+DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task)
+{
+    dpari_record r = dpari_record_of(&task->call, task->sequence);
+    r.type = dpari_mpi_said_type(task);
+    return r;
+}
+
+DPARI_INTERNAL void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *context,
+                                        int32_t first, const dpari_record *a, int32_t second,
+                                        const dpari_record *b)
+{
+    dpari_mpi_put_rank(text, context, first);
+    dpar_text_put(text, " calls ");
+    dpari_record_text(text, a);
+    dpar_text_put(text, ", ");
+    dpari_mpi_put_rank(text, context, second);
+    dpar_text_put(text, " calls ");
+    dpari_record_text(text, b);
+}
+
+/* ==== mpi/notes.c ==== */
 
 static int32_t dpari_mpi_letter_gone(dpari_mpi_letter *l)
 {
@@ -894,11 +1311,12 @@ static int32_t dpari_mpi_letter_gone(dpari_mpi_letter *l)
     return MPI_Test(&l->sent, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
 }
 
-static int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context, dpari_mpi_letter *letters)
+DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context)
 {
     int32_t r, all = 1;
-    for (r = 0; letters != NULL && r < context->comm.size; r++) {
-        all = dpari_mpi_letter_gone(&letters[r]) && all;
+    for (r = 0; r < context->comm.size; r++) {
+        all &= context->waiting == NULL || dpari_mpi_letter_gone(&context->waiting[r]);
+        all &= context->broken == NULL || dpari_mpi_letter_gone(&context->broken[r]);
     }
     return all;
 }
@@ -943,11 +1361,8 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
     dpar_text_put(&t, text);
 }
 
-/* Breaks the communicator with this status and message, unless it is broken already: the first
- * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
- * ranks are informed, too. */
-static dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status, const char *text,
-                                   int tell)
+DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                           const char *text, int tell)
 {
     dpari_mpi_note note;
     dpar_text t;
@@ -960,8 +1375,7 @@ static dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status, c
     }
     if (tell) {
         memset(&note, 0, sizeof note);
-        note.status = status;
-        note.sequence = context->sequence;
+        note.call.state = status;
         dpar_text_init(&t, note.text, sizeof note.text);
         dpar_text_put(&t, context->comm.why.text);
         dpari_mpi_tell(context, &context->broken, &note);
@@ -973,12 +1387,6 @@ static dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status, c
     if (context->level.inside != NULL) {
         dpar_comm_abort(context->level.inside, status, context->inward.text);
     }
-    return status;
-}
-
-static dpar_status dpari_mpi_refuse(dpari_mpi_ctx *context, dpar_status status, const char *text)
-{
-    dpari_mpi_put_why(&context->comm.why, text);
     return status;
 }
 
@@ -1006,20 +1414,21 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *context, dpar_why *why)
 }
 #endif
 
-/* Breaks the communicator because an MPI call failed. The message names `task`, or, if it is NULL,
- * what `doing` describes. */
-static dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
-                                    const char *doing, int code)
+DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
+                                            const char *doing, int code)
 {
     char words[100];
     dpar_text t;
     dpar_why why;
+    if (code == MPI_SUCCESS) {
+        return DPAR_OK;
+    }
     if (task != NULL) {
         dpar_text_init(&t, words, sizeof words);
         dpari_mpi_describe_task(&t, task);
         doing = words;
     }
-    dpari_mpi_say(&why, doing, code);
+    (void)dpari_mpi_say(&why, doing, code);
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     if (dpari_mpi_status_of(code) == DPAR_E_PEER) {
         dpari_mpi_put_dead(context, &why);
@@ -1033,9 +1442,9 @@ static dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task
 static void dpari_mpi_hear(dpari_mpi_ctx *context, const dpari_mpi_note *note)
 {
     dpar_why why;
-    if (note->status < 0) {
+    if (note->call.state < 0) {
         dpari_mpi_put_says(&why, context, note->rank, note->text);
-        dpari_mpi_break(context, note->status, why.text, 0);
+        dpari_mpi_break(context, note->call.state, why.text, 0);
         return;
     }
     if (context->heard == NULL) {
@@ -1047,8 +1456,7 @@ static void dpari_mpi_hear(dpari_mpi_ctx *context, const dpari_mpi_note *note)
     }
 }
 
-/* Reads the notes that have arrived. */
-static void dpari_mpi_listen(dpari_mpi_ctx *context)
+DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context)
 {
     dpari_mpi_note note;
     int there = 1;
@@ -1075,8 +1483,8 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 {
     int32_t r;
     for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
-        if (context->heard[r].sequence <= sequence) {
-            context->heard[r].sequence = 0;
+        if (context->heard[r].call.sequence <= sequence) {
+            context->heard[r].call.sequence = 0;
         }
     }
 }
@@ -1084,40 +1492,12 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 /* True if `rank` has reported that it waits in the same call as this task. */
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
-    const dpari_mpi_note *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank];
+    const dpari_record *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank].call;
     const dpar_call *call = &task->call;
     return h != NULL && h->sequence == task->sequence + 1 && h->kind == call->kind &&
            h->type == dpari_mpi_said_type(task) && h->op == call->op && h->root == call->root &&
            dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
            (call->variable_counts || h->count == call->count);
-}
-
-static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *task)
-{
-    dpari_mpi_record r;
-    memset(&r, 0, sizeof r);
-    r.sequence = task->sequence;
-    r.count = task->call.count;
-    r.kind = task->call.kind;
-    r.type = dpari_mpi_said_type(task);
-    r.op = task->call.op;
-    r.root = task->call.root;
-    r.tag = task->call.tag;
-    return r;
-}
-
-/* Writes two calls that differ: "rank 0 on n1 calls barrier #1, rank 2 on n2 calls split #1". */
-static void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *context, int32_t first,
-                                const dpari_mpi_record *a, int32_t second,
-                                const dpari_mpi_record *b)
-{
-    dpari_mpi_put_rank(text, context, first);
-    dpar_text_put(text, " calls ");
-    dpari_mpi_describe_record(text, a);
-    dpar_text_put(text, ", ");
-    dpari_mpi_put_rank(text, context, second);
-    dpar_text_put(text, " calls ");
-    dpari_mpi_describe_record(text, b);
 }
 
 /* Breaks the communicator if a rank has reported another call than this task's as the collective
@@ -1127,22 +1507,15 @@ static void dpari_mpi_compare_heard(const dpari_mpi_task *task)
     dpari_mpi_ctx *context = task->ctx;
     int32_t r;
     for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
-        const dpari_mpi_note *h = &context->heard[r];
-        dpari_mpi_record mine, other;
+        dpari_record mine, other = context->heard[r].call;
         dpar_why why;
         dpar_text s;
-        if (dpari_kind_sends(task->call.kind) || dpari_kind_sends(h->kind) ||
-            h->sequence != task->sequence + 1 || dpari_mpi_waits_with(task, r)) {
+        if (dpari_kind_sends(task->call.kind) || dpari_kind_sends(other.kind) ||
+            other.sequence != task->sequence + 1 || dpari_mpi_waits_with(task, r)) {
             continue;
         }
         mine = dpari_mpi_record_of(task);
-        other = mine;
-        other.count = h->count;
-        other.kind = h->kind;
-        other.type = h->type;
-        other.op = h->op;
-        other.root = h->root;
-        other.tag = h->tag;
+        other.sequence = mine.sequence;
         dpari_text_why(&s, &why);
         if (r < context->comm.rank) {
             dpari_mpi_put_calls(&s, context, r, &other, context->comm.rank, &mine);
@@ -1163,7 +1536,7 @@ static int32_t dpari_mpi_put_ranks(dpar_text *text, const dpari_mpi_task *task, 
     const char *host = NULL;
     int32_t r, n = 0;
     for (r = 0; r < context->comm.size; r++) {
-        int32_t quiet = context->heard == NULL || context->heard[r].sequence == 0;
+        int32_t quiet = context->heard == NULL || context->heard[r].call.sequence == 0;
         if (r == context->comm.rank || (waiting ? !dpari_mpi_waits_with(task, r) : !quiet)) {
             continue;
         }
@@ -1195,33 +1568,27 @@ static void dpari_mpi_put_elsewhere(dpar_text *text, const dpari_mpi_task *task)
     const dpari_mpi_ctx *context = task->ctx;
     int32_t r;
     for (r = 0; context->heard != NULL && r < context->comm.size; r++) {
-        const dpari_mpi_note *h = &context->heard[r];
+        const dpari_record *h = &context->heard[r].call;
         if (h->sequence != 0 && !dpari_mpi_waits_with(task, r)) {
             dpar_text_put(text, "; ");
             dpari_mpi_put_rank(text, context, r);
             dpar_text_put(text, " waits in ");
-            dpari_operation_text(text, h->kind, h->sequence - 1, h->type, h->count, h->root,
-                                 h->tag);
+            dpari_mpi_describe_note(text, h);
             return;
         }
     }
 }
 
 /* The deadline has passed: breaks the communicator with a message that names the missing ranks. */
-static dpar_status dpari_mpi_late(dpari_mpi_task *task)
+static void dpari_mpi_late(dpari_mpi_task *task)
 {
     dpari_mpi_ctx *context = task->ctx;
     dpar_why why;
     dpar_text t;
     dpari_text_why(&t, &why);
     dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, " on rank ");
-    dpari_text_int(&t, context->comm.rank);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, context->comm.size);
-    dpar_text_put(&t, ": not finished after ");
-    dpari_text_real(&t, context->comm.timeout_s, 3);
-    dpar_text_put(&t, " s; ");
+    dpari_text_print(&t, " on rank %d of %d: not finished after %.3g s; ", context->comm.rank,
+                     context->comm.size, context->comm.timeout_s);
     if (context->comm.size > DPARI_MPI_RANKS_TOLD) {
         dpar_text_put(&t, "MPI cannot tell which rank is missing");
     } else {
@@ -1233,21 +1600,18 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
         }
         dpari_mpi_put_elsewhere(&t, task);
     }
-    return dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
+    dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-/* Returns the elements of the first part of a message that is sent in two parts. No message in one
- * part has this length. -1 if no messages are sent in two parts. */
-static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
+DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
 {
     return task->ctx->world->at_once > 0
                ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
                : -1;
 }
 
-/* Breaks the communicator because a message does not have the expected length. got: its elements,
- * negative if there were more than expected. */
-static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, int64_t expected)
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected)
 {
     dpar_why why;
     dpar_text t;
@@ -1263,10 +1627,7 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
         dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
                                                           : " elements, not the ");
     }
-    dpari_text_int(&t, expected);
-    dpar_text_put(&t, " that rank ");
-    dpari_text_int(&t, task->ctx->comm.rank);
-    dpar_text_put(&t, " expects");
+    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
     dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
 
@@ -1275,19 +1636,124 @@ static void dpari_mpi_announce(dpari_mpi_task *task)
 {
     dpari_mpi_note note;
     memset(&note, 0, sizeof note);
-    note.sequence = task->sequence + 1; /* + 1, because 0 marks a rank that has reported nothing */
-    note.kind = task->call.kind;
-    note.type = dpari_mpi_said_type(task);
-    note.op = task->call.op;
-    note.root = task->call.root;
-    note.tag = task->call.tag;
-    note.count = task->call.count;
+    note.call = dpari_mpi_record_of(task);
+    note.call.sequence++;
     dpari_mpi_tell(task->ctx, &task->ctx->waiting, &note);
 }
 
-/* ==== tasks ==== */
+/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
+ * rank. */
+static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    dpar_why why;
+    dpar_text t;
+    dpari_text_why(&t, &why);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, ": ");
+    if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
+        dpari_mpi_break(context, DPAR_E_PEER, why.text, 1);
+    }
+}
 
-static void dpari_mpi_release_pieces(dpari_mpi_task *task)
+DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    const double limit = context->comm.timeout_s, quarter = limit > 0 ? limit / 4 : 4.0;
+    int due = 0;
+    if (task->since < 0) {
+        task->since = now;
+        task->next_note = now + (quarter < 1 ? quarter : 1);
+    }
+    task->since += dpari_os_suspended(&task->looked, now);
+    if (now - context->listened > 1e-3) {
+        context->listened = now;
+        dpari_mpi_listen(context);
+        if (context->comm.status >= 0) {
+            dpari_mpi_compare_heard(task);
+        }
+        due = now >= task->next_note;
+    }
+    if (!due || context->comm.status < 0) {
+        return 0;
+    }
+    if (!task->told) {
+        dpari_mpi_forget(context, dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
+    }
+    task->told = 1;
+    task->next_note = now + (quarter < 5 ? quarter : 5);
+    dpari_mpi_announce(task);
+    dpari_mpi_look_for_ended(task);
+    return 1;
+}
+
+DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    const double limit = context->comm.timeout_s;
+    if (!(limit > 0) || now - task->since <= limit || context->comm.status < 0) {
+        return;
+    }
+    dpari_mpi_listen(context);
+    if (context->comm.status >= 0) {
+        dpari_mpi_late(task);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_hear_why(dpari_mpi_ctx *context)
+{
+    const double until = MPI_Wtime() + 0.05;
+    while (context->comm.status >= 0 && MPI_Wtime() < until) {
+        dpari_mpi_listen(context);
+        DPARI_MPI_YIELD();
+    }
+}
+
+/* Waits until a request is done, or `limit` seconds have passed on the stopwatch (0 means no
+ * limit). Returns 1 if the request is done, otherwise 0. */
+static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, double limit)
+{
+    int done = 0;
+    while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done &&
+           (!(limit > 0) || dpari_os_waited(watch) < limit)) {
+        DPARI_MPI_YIELD();
+    }
+    return done;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
+{
+    const double limit = context->comm.timeout_s;
+    dpari_stopwatch watch = {0, 0};
+    MPI_Request request = MPI_REQUEST_NULL;
+    int32_t r, there;
+    if (context->comm.size == 1 || context->comm.size > DPARI_MPI_RANKS_TOLD) {
+        return DPAR_OK;
+    }
+    if (context->told == NULL) {
+        context->told = (int32_t *)calloc((size_t)context->comm.size, sizeof *context->told);
+    }
+    there = context->told != NULL &&
+            MPI_Ireduce_scatter_block(context->told, &context->due, 1, MPI_INT32_T, MPI_SUM,
+                                      context->main, &request) == MPI_SUCCESS &&
+            dpari_mpi_in_time(&request, &watch, limit);
+    for (; there && context->notes < context->due;
+         context->notes++) { /* without a probe, see dpari_mpi_begin */
+        there = MPI_Irecv(&context->last, (int)sizeof context->last, MPI_BYTE, MPI_ANY_SOURCE,
+                          DPARI_MPI_TAG_NOTE, context->side, &request) == MPI_SUCCESS &&
+                dpari_mpi_in_time(&request, &watch, limit);
+    }
+    for (r = 0; there && context->waiting != NULL && r < context->comm.size; r++) {
+        there = dpari_mpi_in_time(&context->waiting[r].sent, &watch, limit);
+    }
+    return there ? (dpar_status)DPAR_OK
+                 : dpari_mpi_break(context, DPAR_E_TIMEOUT,
+                                   "dpar_comm_free: a rank called it, but does not finish it", 0);
+}
+
+/* ==== mpi/tasks.c ==== */
+
+DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task)
 {
     int32_t i;
     for (i = 0; i < task->requests; i++) {
@@ -1298,9 +1764,7 @@ static void dpari_mpi_release_pieces(dpari_mpi_task *task)
     task->requests = 0;
 }
 
-/* Provides space for n messages, each of which may be sent in two parts. Returns 0 if there is no
- * memory. */
-static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
+DPARI_INTERNAL int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
 {
     size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
     char *memory;
@@ -1324,8 +1788,7 @@ static int32_t dpari_mpi_reserve(dpari_mpi_task *task, int32_t n)
     return 1;
 }
 
-/* Appends a request to those of the task. dpari_mpi_last_request returns its address. */
-static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *task, int32_t peer)
+DPARI_INTERNAL dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *task, int32_t peer)
 {
     dpari_mpi_piece *p = &task->piece[task->requests];
     task->request[task->requests] = MPI_REQUEST_NULL;
@@ -1338,14 +1801,12 @@ static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *task, int32_t peer)
     return p;
 }
 
-static MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task)
+DPARI_INTERNAL MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task)
 {
     return &task->request[task->requests - 1];
 }
 
-/* Returns temporary memory for a task: that of the communicator, if no other task uses it,
- * otherwise newly allocated memory. NULL if there is none. */
-static void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes)
+DPARI_INTERNAL void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes)
 {
     dpari_mpi_ctx *context = task->ctx;
     if (task->memory != NULL && task->memory_bytes >= bytes) {
@@ -1364,6 +1825,20 @@ static void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes)
     return task->memory;
 }
 
+DPARI_INTERNAL const void *dpari_mpi_apart(dpari_mpi_task *task, const void *in, const void *out,
+                                           int64_t bytes)
+{
+    void *copy;
+    if (in != out) {
+        return in;
+    }
+    copy = dpari_mpi_scratch(task, bytes);
+    if (copy != NULL) {
+        memcpy(copy, in, (size_t)bytes);
+    }
+    return copy;
+}
+
 /* Returns the temporary memory to the communicator, which keeps the largest block up to 64 MiB. */
 static void dpari_mpi_return_scratch(dpari_mpi_task *task)
 {
@@ -1379,7 +1854,7 @@ static void dpari_mpi_return_scratch(dpari_mpi_task *task)
     task->memory_bytes = 0;
 }
 
-static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *world)
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *world)
 {
     dpari_mpi_task *task = world->spare;
     if (task != NULL) {
@@ -1396,8 +1871,7 @@ static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *world)
     return task;
 }
 
-/* Frees the memory that a task allocated, and keeps the task itself for the next operation. */
-static void dpari_mpi_give(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_give(dpari_mpi_task *task)
 {
     dpari_mpi_world *world = task->ctx->world;
     dpari_mpi_return_scratch(task);
@@ -1416,7 +1890,7 @@ static void dpari_mpi_give(dpari_mpi_task *task)
     world->spare = task;
 }
 
-static void dpari_mpi_link(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_link(dpari_mpi_task *task)
 {
     dpari_mpi_world *world = task->ctx->world;
     task->before = world->last;
@@ -1444,8 +1918,7 @@ static void dpari_mpi_unlink(dpari_mpi_task *task)
     }
 }
 
-/* Notes that all steps of the task are posted, so that the next collective may begin. */
-static void dpari_mpi_fed(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_fed(dpari_mpi_task *task)
 {
     if (task->feeding) {
         task->feeding = 0;
@@ -1470,8 +1943,7 @@ static void dpari_mpi_take_back(dpari_mpi_task *task)
     }
 }
 
-/* Ends a task. If MPI still works on one of its requests, the task's memory is never freed. */
-static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
+DPARI_INTERNAL void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
 {
     int32_t held;
     dpari_mpi_unlink(task);
@@ -1488,7 +1960,7 @@ static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
     task->ctx->world->held |= held;
     task->status = status;
     task->finished = DPARI_MPI_FINISHED;
-    if (task->number + DPARI_MPI_RING > task->ctx->records) { /* its record was not overwritten */
+    if (task->number + DPARI_RECORDS > task->ctx->records) { /* its record was not overwritten */
         task->record->state = status;
     }
     if (task->work != NULL) {
@@ -1501,13 +1973,119 @@ static void dpari_mpi_end(dpari_mpi_task *task, dpar_status status)
     }
 }
 
-/* ==== calls of MPI ==== */
+DPARI_INTERNAL dpari_record *dpari_mpi_record_at(dpari_mpi_ctx *context, int64_t number)
+{
+    return &context->ring[(uint64_t)(number - 1) % DPARI_RECORDS];
+}
 
-/* Calls the blocking or the posting form of an MPI function, as task->block selects. */
-#define DPARI_MPI_DO(t, blocking, posting, ...)                                                    \
-    ((t)->block                                                                                    \
-         ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
-         : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
+DPARI_INTERNAL void dpari_mpi_record_task(dpari_mpi_task *task)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    context->records++;
+    task->number = context->records;
+    task->record = dpari_mpi_record_at(context, task->number);
+    *task->record = dpari_mpi_record_of(task);
+    task->record->state = DPAR_MORE;
+}
+
+DPARI_INTERNAL void dpari_mpi_among(dpari_mpi_task *task, const int32_t *peer, int32_t ranks,
+                                    int32_t me, const void *in, void *out, int64_t elements)
+{
+    task->peer = peer;
+    task->ranks = ranks;
+    task->me = me;
+    task->in = in;
+    task->out = out;
+    task->elements = elements;
+    task->at = task->len = 0;
+    task->sharing = task->round = 0;
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_has_result(const dpari_mpi_task *task)
+{
+    return task->call.kind != DPAR_CALL_REDUCE || task->ctx->comm.rank == task->call.root;
+}
+
+DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64_t most)
+{
+    task->at += task->len;
+    task->len = count - task->at < most ? count - task->at : most;
+    task->last = task->at + task->len >= count;
+}
+
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
+{
+    const dpari_mpi_piece *p = &task->piece[i];
+    MPI_Count got = 0;
+    if (p->expect < 0 || p->whole < 0) {
+        return;
+    }
+    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
+        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
+{
+    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
+        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
+    } else {
+        dpari_mpi_failed(task->ctx, task, NULL, code);
+    }
+}
+
+/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
+ * and the length of the other part then reveals the mismatch. */
+static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
+{
+    int32_t i, all = 1;
+    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
+        int done = 1;
+        if (task->request[i] != MPI_REQUEST_NULL) {
+            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
+            if (code != MPI_SUCCESS) {
+                dpari_mpi_request_failed(task, i, code);
+                return 0;
+            }
+            if (done) {
+                dpari_mpi_measure(task, i);
+            }
+        }
+        all = all && done;
+    }
+    return all && task->ctx->comm.status >= 0;
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
+{
+    int done = 0, code;
+    int32_t i;
+    if (task->cut) {
+        return dpari_mpi_parts_done(task);
+    }
+    if (task->requests == 1) {
+        code = MPI_Test(task->request, &done, task->state);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_request_failed(task, 0, code);
+            return 0;
+        }
+    } else {
+        code = MPI_Testall(task->requests, task->request, &done, task->state);
+        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
+            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
+            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
+                dpari_mpi_request_failed(task, i, one);
+                return 0;
+            }
+        }
+    }
+    for (i = 0; done && i < task->requests; i++) {
+        dpari_mpi_measure(task, i);
+    }
+    return done;
+}
+
+/* ==== mpi/task_messages.c ==== */
 
 /* Makes a type whose one element holds n elements of `base`: blocks of DPARI_MPI_LIMIT, and a
  * remainder. */
@@ -1531,10 +2109,8 @@ static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_D
     return code == MPI_SUCCESS ? MPI_Type_commit(big) : code;
 }
 
-/* Chooses the type and count with which n elements of b bytes are sent in one call in which the
- * ranks together move `total` elements. A derived type is freed by dpari_mpi_release_pieces. */
-static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t total,
-                           MPI_Datatype *type, dpari_mpi_count *count)
+DPARI_INTERNAL int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t total,
+                                   MPI_Datatype *type, dpari_mpi_count *count)
 {
     *type = dpari_mpi_by_bytes(b);
     *count = (dpari_mpi_count)n;
@@ -1547,8 +2123,8 @@ static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t tot
     return MPI_SUCCESS;
 }
 
-static int dpari_mpi_send_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
-                              const void *from, int64_t n)
+DPARI_INTERNAL int dpari_mpi_send_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
+                                      const void *from, int64_t n)
 {
     dpari_mpi_piece *p = dpari_mpi_slot(task, to);
     MPI_Datatype type;
@@ -1560,8 +2136,8 @@ static int dpari_mpi_send_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int3
     return DPARI_MPI_C(MPI_Isend)(from, count, type, to, tag, comm, dpari_mpi_last_request(task));
 }
 
-static int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from, void *to,
-                              int64_t n)
+DPARI_INTERNAL int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from,
+                                      void *to, int64_t n)
 {
     dpari_mpi_piece *p = dpari_mpi_slot(task, from);
     MPI_Datatype type;
@@ -1581,19 +2157,14 @@ static int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int tag, int3
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(task));
 }
 
-/* Returns the elements of the first part if a message of n elements is sent in two parts, otherwise
- * 0. Both ends compute the same number. The first part is a little longer than the longest message
- * in one part, so that a receiver with another count always gets a length that it did not
- * expect. */
-static int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
+DPARI_INTERNAL int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
 {
     const int64_t bytes = dpari_mpi_bytes(task->call.type, n), at_once = task->ctx->world->at_once;
     return bytes > at_once && bytes <= 2 * at_once ? dpari_mpi_first_of(task) : 0;
 }
 
-/* Sends one message, in two parts if that is faster. */
-static int dpari_mpi_send_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
-                                const void *from, int64_t n)
+DPARI_INTERNAL int dpari_mpi_send_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t to,
+                                        const void *from, int64_t n)
 {
     const int64_t first = dpari_mpi_first_part(task, n);
     int code = MPI_SUCCESS;
@@ -1608,8 +2179,8 @@ static int dpari_mpi_send_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, in
                               n - first);
 }
 
-static int dpari_mpi_recv_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from,
-                                void *to, int64_t n)
+DPARI_INTERNAL int dpari_mpi_recv_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, int32_t from,
+                                        void *to, int64_t n)
 {
     const int64_t first = dpari_mpi_first_part(task, n);
     int code = MPI_SUCCESS;
@@ -1627,10 +2198,7 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *task, MPI_Comm comm, int tag, in
     return code;
 }
 
-/* Returns the tag of an operation's pieces. Correct programs would not need it, because both ends
- * post their messages in the same order. The tag makes sure that, after a mismatched call, a
- * message of another collective, or of one with another user's tag, is not received as a piece. */
-static int dpari_mpi_piece_tag(const dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_piece_tag(const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     uint64_t h = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->op << 16;
@@ -1640,104 +2208,41 @@ static int dpari_mpi_piece_tag(const dpari_mpi_task *task)
     return DPARI_MPI_TAG_PIECE + (int)(((h >> 33) + (uint64_t)task->sequence) % DPARI_MPI_TAGS);
 }
 
-/* ==== one call of MPI ==== */
-
-static int dpari_mpi_call_barrier(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, int64_t gets,
+                                   const void *from, int64_t gives)
 {
-    if (task->block) {
-        return MPI_Barrier(task->ctx->main);
+    int code = MPI_SUCCESS, tag = dpari_mpi_piece_tag(task);
+    const int32_t peer = task->peer != NULL ? task->peer[r] : r;
+    if (gets > 0) {
+        code = dpari_mpi_recv_piece(task, task->ctx->side, tag, peer, to, gets);
     }
-    dpari_mpi_slot(task, -1);
-    return MPI_Ibarrier(task->ctx->main, dpari_mpi_last_request(task));
-}
-
-static int dpari_mpi_all_to_all(dpari_mpi_task *task, MPI_Datatype type, dpari_mpi_count n)
-{
-    const dpar_call *call = &task->call;
-    const void *in = call->in;
-    if (in == call->out) { /* MPI_IN_PLACE might select another algorithm than on ranks that do not
-                              use it */
-        int64_t bytes = dpari_mpi_bytes(call->type, call->count * task->ctx->comm.size);
-        void *copy = dpari_mpi_scratch(task, bytes);
-        if (copy == NULL) {
-            return MPI_ERR_NO_MEM;
-        }
-        dpari_mpi_copy(copy, in, bytes);
-        in = copy;
-    }
-    return DPARI_MPI_DO(task, MPI_Alltoall, MPI_Ialltoall, in, n, type, call->out, n, type,
-                        task->ctx->main);
-}
-
-/* Runs a barrier, or a collective that moves pieces of one size, as one call of MPI. */
-static int dpari_mpi_move(dpari_mpi_task *task)
-{
-    const dpar_call *call = &task->call;
-    dpari_mpi_ctx *context = task->ctx;
-    int32_t here = context->comm.rank == call->root, bytes = dpar_type_bytes(call->type);
-    int64_t total =
-        call->kind == DPAR_CALL_BROADCAST ? call->count : call->count * context->comm.size;
-    int64_t own = call->count * context->comm.rank;
-    dpari_mpi_piece big;
-    MPI_Datatype type;
-    dpari_mpi_count n;
-    int code;
-    task->last = 1;
-    if (call->kind == DPAR_CALL_BARRIER) {
-        return dpari_mpi_call_barrier(task);
-    }
-    big.big = MPI_DATATYPE_NULL;
-    code = dpari_mpi_units(&big, bytes, call->count, total, &type, &n);
-    if (code != MPI_SUCCESS) {
-        return code;
-    }
-    if (call->kind == DPAR_CALL_BROADCAST) {
-        code = DPARI_MPI_DO(task, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root,
-                            context->main);
-    } else if (call->kind == DPAR_CALL_ALL_GATHER) {
-        /* MPI_IN_PLACE on all ranks, because MPI requires it on all or on none */
-        dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
-                       dpari_mpi_bytes(call->type, call->count));
-        code = DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out,
-                            n, type, context->main);
-    } else if (call->kind == DPAR_CALL_GATHER) {
-        const void *in = here && call->in == dpari_mpi_past(call->out, call->type, own)
-                             ? MPI_IN_PLACE
-                             : call->in;
-        code = DPARI_MPI_DO(task, MPI_Gather, MPI_Igather, in, n, type, here ? call->out : NULL, n,
-                            type, call->root, context->main);
-    } else if (call->kind == DPAR_CALL_SCATTER) {
-        void *out = here && call->out == dpari_mpi_past(call->in, call->type, own) ? MPI_IN_PLACE
-                                                                                   : call->out;
-        code = DPARI_MPI_DO(task, MPI_Scatter, MPI_Iscatter, here ? call->in : NULL, n, type, out,
-                            n, type, call->root, context->main);
-    } else {
-        code = dpari_mpi_all_to_all(task, type, n);
-    }
-    if (task->requests > 0) {
-        task->piece[0].big = big.big;
-    } else if (big.big != MPI_DATATYPE_NULL) {
-        MPI_Type_free(&big.big);
+    if (gives > 0 && code == MPI_SUCCESS) {
+        code = dpari_mpi_send_piece(task, task->ctx->side, tag, peer, from, gives);
     }
     return code;
 }
 
-static int dpari_mpi_message(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
+                                        const void *from, int64_t step, int64_t n)
 {
-    const dpar_call *call = &task->call;
-    task->last = 1;
-    if (dpari_mpi_first_part(task, call->count) > 0 && !dpari_mpi_reserve(task, 1)) {
+    const int32_t type = task->call.type;
+    int32_t r, code = MPI_SUCCESS;
+    if (!dpari_mpi_reserve(task, 2 * task->ranks)) {
         return MPI_ERR_NO_MEM;
     }
-    if (call->kind == DPAR_CALL_SEND) {
-        return dpari_mpi_send_piece(task, task->ctx->main, call->tag, call->root, call->in,
-                                    call->count);
+    for (r = 0; r < task->ranks && code == MPI_SUCCESS; r++) {
+        void *row = dpari_mpi_at(to, type, (place != NULL ? place[r] : r) * n);
+        const void *piece = dpari_mpi_past(from, type, r * step);
+        if (r == task->me) {
+            dpari_mpi_copy(row, piece, dpari_mpi_bytes(type, n));
+        } else {
+            code = dpari_mpi_trade(task, r, row, n, piece, n);
+        }
     }
-    return dpari_mpi_recv_piece(task, task->ctx->main, call->tag, call->root, call->out,
-                                call->count);
+    return code;
 }
 
-/* ==== the _v forms that move data: a message for each pair of ranks ==== */
+/* ==== mpi/exchange_v.c ==== */
 
 static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
 {
@@ -1749,15 +2254,39 @@ static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
     return sum;
 }
 
-/* Returns the bytes of all pieces that this rank sends in an all_to_all_v. */
-static int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task)
+DPARI_INTERNAL int64_t dpari_mpi_piece_of(const dpar_call *call, int32_t r)
+{
+    return call->variable_counts ? call->in_count[r] : call->count;
+}
+
+DPARI_INTERNAL int64_t dpari_mpi_largest(const dpar_call *call, int32_t n)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < n; r++) {
+        int64_t piece = dpari_mpi_piece_of(call, r);
+        most = piece > most ? piece : most;
+    }
+    return most;
+}
+
+DPARI_INTERNAL int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
+{
+    return call->variable_counts ? dpari_mpi_sum(call->in_count, n) : call->count * n;
+}
+
+DPARI_INTERNAL int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
+{
+    return piece <= at ? 0 : dpari_least(piece - at, len);
+}
+
+DPARI_INTERNAL int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task)
 {
     return dpari_mpi_bytes(task->call.type,
                            dpari_mpi_sum(task->call.in_count, task->ctx->comm.size));
 }
 
-/* Copies the pieces that an all_to_all_v in place sends to `copy`. Returns 0 if `copy` is NULL. */
-static int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
+DPARI_INTERNAL int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
 {
     dpar_call *call = &task->call;
     int64_t at = 0, next = 0;
@@ -1853,7 +2382,7 @@ static int dpari_mpi_get_pieces(dpari_mpi_task *task, void **mine, int64_t *own)
     return code;
 }
 
-static int dpari_mpi_exchange(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_exchange(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     dpari_mpi_ctx *context = task->ctx;
@@ -1891,12 +2420,98 @@ static int dpari_mpi_exchange(dpari_mpi_task *task)
     return code;
 }
 
-/* ==== reductions that end on one rank or on all ==== */
+/* ==== mpi/mpi_collectives.c ==== */
 
-static int32_t dpari_mpi_has_result(const dpari_mpi_task *task)
+static int dpari_mpi_call_barrier(dpari_mpi_task *task)
 {
-    return task->call.kind != DPAR_CALL_REDUCE || task->ctx->comm.rank == task->call.root;
+    if (task->block) {
+        return MPI_Barrier(task->ctx->main);
+    }
+    dpari_mpi_slot(task, -1);
+    return MPI_Ibarrier(task->ctx->main, dpari_mpi_last_request(task));
 }
+
+static int dpari_mpi_all_to_all(dpari_mpi_task *task, MPI_Datatype type, dpari_mpi_count n)
+{
+    const dpar_call *call = &task->call;
+    /* not MPI_IN_PLACE, which might select another algorithm than on ranks that do not use it */
+    const void *in = dpari_mpi_apart(
+        task, call->in, call->out, dpari_mpi_bytes(call->type, call->count * task->ctx->comm.size));
+    if (in == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    return DPARI_MPI_DO(task, MPI_Alltoall, MPI_Ialltoall, in, n, type, call->out, n, type,
+                        task->ctx->main);
+}
+
+DPARI_INTERNAL int dpari_mpi_move(dpari_mpi_task *task)
+{
+    const dpar_call *call = &task->call;
+    dpari_mpi_ctx *context = task->ctx;
+    int32_t here = context->comm.rank == call->root, bytes = dpar_type_bytes(call->type);
+    int64_t total =
+        call->kind == DPAR_CALL_BROADCAST ? call->count : call->count * context->comm.size;
+    int64_t own = call->count * context->comm.rank;
+    dpari_mpi_piece big;
+    MPI_Datatype type;
+    dpari_mpi_count n;
+    int code;
+    task->last = 1;
+    if (call->kind == DPAR_CALL_BARRIER) {
+        return dpari_mpi_call_barrier(task);
+    }
+    big.big = MPI_DATATYPE_NULL;
+    code = dpari_mpi_units(&big, bytes, call->count, total, &type, &n);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    if (call->kind == DPAR_CALL_BROADCAST) {
+        code = DPARI_MPI_DO(task, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root,
+                            context->main);
+    } else if (call->kind == DPAR_CALL_ALL_GATHER) {
+        /* MPI_IN_PLACE on all ranks, because MPI requires it on all or on none */
+        dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
+                       dpari_mpi_bytes(call->type, call->count));
+        code = DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out,
+                            n, type, context->main);
+    } else if (call->kind == DPAR_CALL_GATHER) {
+        const void *in = here && call->in == dpari_mpi_past(call->out, call->type, own)
+                             ? MPI_IN_PLACE
+                             : call->in;
+        code = DPARI_MPI_DO(task, MPI_Gather, MPI_Igather, in, n, type, here ? call->out : NULL, n,
+                            type, call->root, context->main);
+    } else if (call->kind == DPAR_CALL_SCATTER) {
+        void *out = here && call->out == dpari_mpi_past(call->in, call->type, own) ? MPI_IN_PLACE
+                                                                                   : call->out;
+        code = DPARI_MPI_DO(task, MPI_Scatter, MPI_Iscatter, here ? call->in : NULL, n, type, out,
+                            n, type, call->root, context->main);
+    } else {
+        code = dpari_mpi_all_to_all(task, type, n);
+    }
+    if (task->requests > 0) {
+        task->piece[0].big = big.big;
+    } else if (big.big != MPI_DATATYPE_NULL) {
+        MPI_Type_free(&big.big);
+    }
+    return code;
+}
+
+DPARI_INTERNAL int dpari_mpi_message(dpari_mpi_task *task)
+{
+    const dpar_call *call = &task->call;
+    task->last = 1;
+    if (dpari_mpi_first_part(task, call->count) > 0 && !dpari_mpi_reserve(task, 1)) {
+        return MPI_ERR_NO_MEM;
+    }
+    if (call->kind == DPAR_CALL_SEND) {
+        return dpari_mpi_send_piece(task, task->ctx->main, call->tag, call->root, call->in,
+                                    call->count);
+    }
+    return dpari_mpi_recv_piece(task, task->ctx->main, call->tag, call->root, call->out,
+                                call->count);
+}
+
+/* ---- reductions that end on one rank or on all ---- */
 
 /* Reduces n elements of the wide type from `in`, which may be `out`, to `out`, on all ranks or on
  * the root. */
@@ -1916,14 +2531,6 @@ static int dpari_mpi_reduce_call(dpari_mpi_task *task, const void *in, void *out
                         task->call.root, context->main);
 }
 
-/* Advances to the next block, of at most `most` elements. */
-static void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64_t most)
-{
-    task->at += task->len;
-    task->len = count - task->at < most ? count - task->at : most;
-    task->last = task->at + task->len >= count;
-}
-
 /* Returns the input to pass to MPI. For an all-reduce MPI requires MPI_IN_PLACE on all ranks or on
  * none, while in dpar each rank may call in place or not. With Open MPI no rank uses it, because it
  * doubles the time (at 1 MiB); an input in place is copied. With MPICH, and the MPIs derived from
@@ -1938,17 +2545,10 @@ static const void *dpari_mpi_input(dpari_mpi_task *task, const void *in, void *o
         return out;
     }
 #endif
-    if (in == out) {
-        void *copy = dpari_mpi_scratch(task, bytes);
-        if (copy != NULL) {
-            dpari_mpi_copy(copy, in, bytes);
-        }
-        return copy;
-    }
-    return in;
+    return dpari_mpi_apart(task, in, out, bytes);
 }
 
-static int dpari_mpi_pieces(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_pieces(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     const void *in;
@@ -1961,7 +2561,7 @@ static int dpari_mpi_pieces(dpari_mpi_task *task)
     return in != NULL ? dpari_mpi_reduce_call(task, in, out, task->len) : MPI_ERR_NO_MEM;
 }
 
-static void dpari_mpi_pieces_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_pieces_land(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     if (call->op == DPAR_AVG && dpari_mpi_has_result(task)) {
@@ -1982,7 +2582,7 @@ static float *dpari_mpi_staged_sum(const dpari_mpi_task *task)
            (task->call.kind == DPAR_CALL_REDUCE ? dpari_mpi_stage(task) : 0);
 }
 
-static int dpari_mpi_staged(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_staged(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int64_t most = dpari_mpi_stage(task);
@@ -1991,11 +2591,12 @@ static int dpari_mpi_staged(dpari_mpi_task *task)
         return MPI_ERR_NO_MEM;
     }
     dpari_mpi_advance(task, call->count, most);
-    dpari_mpi_widen(call->type, x, dpari_mpi_past(call->in, call->type, task->at), task->len);
+    dpari_mpi_convert(DPAR_F32, x, call->type, dpari_mpi_past(call->in, call->type, task->at),
+                      task->len);
     return dpari_mpi_reduce_call(task, x, dpari_mpi_staged_sum(task), task->len);
 }
 
-static void dpari_mpi_staged_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_staged_land(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     float *sum = dpari_mpi_staged_sum(task);
@@ -2005,37 +2606,11 @@ static void dpari_mpi_staged_land(dpari_mpi_task *task)
     if (call->op == DPAR_AVG) {
         dpari_mpi_divide(DPAR_F32, sum, task->len, task->ctx->comm.size);
     }
-    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, task->at), sum, task->len);
+    dpari_mpi_convert(call->type, dpari_mpi_at(call->out, call->type, task->at), DPAR_F32, sum,
+                      task->len);
 }
 
-/* ==== reduce_scatter ==== */
-
-static int64_t dpari_mpi_piece_of(const dpar_call *call, int32_t r)
-{
-    return call->variable_counts ? call->in_count[r] : call->count;
-}
-
-static int64_t dpari_mpi_largest(const dpar_call *call, int32_t n)
-{
-    int64_t most = 0;
-    int32_t r;
-    for (r = 0; r < n; r++) {
-        int64_t piece = dpari_mpi_piece_of(call, r);
-        most = piece > most ? piece : most;
-    }
-    return most;
-}
-
-static int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
-{
-    return call->variable_counts ? dpari_mpi_sum(call->in_count, n) : call->count * n;
-}
-
-/* Returns how many elements of a piece with `piece` elements are in the block [at, at + len). */
-static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
-{
-    return piece <= at ? 0 : dpari_least(piece - at, len);
-}
+/* ---- reduce_scatter ---- */
 
 /* Sets task->counts to the elements of each piece in the current block. Returns 0 if there is no
  * memory. */
@@ -2076,7 +2651,7 @@ static int32_t dpari_mpi_out_in_in(const dpari_mpi_task *task)
     return (uintptr_t)out >= (uintptr_t)in && (uintptr_t)out < (uintptr_t)in + (uintptr_t)bytes;
 }
 
-static int dpari_mpi_scatter(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_scatter(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int64_t most = dpari_mpi_largest(call, task->ctx->comm.size);
@@ -2095,7 +2670,7 @@ static int dpari_mpi_scatter(dpari_mpi_task *task)
     return dpari_mpi_scatter_call(task, call->in, out);
 }
 
-static void dpari_mpi_scatter_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_scatter_land(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int64_t n = dpari_mpi_piece_of(call, task->ctx->comm.rank);
@@ -2122,7 +2697,7 @@ static void *dpari_mpi_staged_result(const dpari_mpi_task *task)
                         dpari_mpi_staged_block(task) * task->ctx->comm.size);
 }
 
-static int dpari_mpi_scatter_staged(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_scatter_staged(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int32_t r, n = task->ctx->comm.size, wide = dpari_mpi_wide(call->type);
@@ -2136,15 +2711,15 @@ static int dpari_mpi_scatter_staged(dpari_mpi_task *task)
         return MPI_ERR_NO_MEM;
     }
     for (r = 0; r < n; r++) {
-        dpari_mpi_widen(call->type, dpari_mpi_at(x, wide, packed),
-                        dpari_mpi_past(call->in, call->type, begin + task->at), task->counts[r]);
+        dpari_mpi_convert(wide, dpari_mpi_at(x, wide, packed), call->type,
+                          dpari_mpi_past(call->in, call->type, begin + task->at), task->counts[r]);
         packed += task->counts[r];
         begin += dpari_mpi_piece_of(call, r);
     }
     return dpari_mpi_scatter_call(task, x, dpari_mpi_staged_result(task));
 }
 
-static void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int64_t n = task->counts[task->ctx->comm.rank];
@@ -2152,29 +2727,14 @@ static void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
     if (call->op == DPAR_AVG) {
         dpari_mpi_divide(dpari_mpi_wide(call->type), x, n, task->ctx->comm.size);
     }
-    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, task->at), x, n);
+    dpari_mpi_convert(call->type, dpari_mpi_at(call->out, call->type, task->at),
+                      dpari_mpi_wide(call->type), x, n);
 }
 
-/* ==== reductions in rank order ==== */
+/* ==== mpi/rank_order.c ==== */
 
-/* Sets which ranks take part in the next step (peer, ranks, me), and which data they reduce or
- * move. */
-static void dpari_mpi_among(dpari_mpi_task *task, const int32_t *peer, int32_t ranks, int32_t me,
-                            const void *in, void *out, int64_t elements)
-{
-    task->peer = peer;
-    task->ranks = ranks;
-    task->me = me;
-    task->in = in;
-    task->out = out;
-    task->elements = elements;
-    task->at = task->len = 0;
-    task->sharing = task->round = 0;
-}
-
-/* Sets the n elements of `out` to row 0 op row 1 op ... The rows are in the task's memory, `stride`
- * elements apart. */
-static void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride, int64_t n)
+DPARI_INTERNAL void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride,
+                                          int64_t n)
 {
     const void **rows = task->ctx->rows;
     int32_t r;
@@ -2184,22 +2744,6 @@ static void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t strid
     dpari_kern_reduce(&out, 1, rows, task->ranks, n, task->call.type, task->op, 0);
 }
 
-/* Posts a receive of `gets` elements from the r-th rank that takes part, and a send of `gives`
- * elements to it. Posts nothing for 0 elements. */
-static int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, int64_t gets,
-                           const void *from, int64_t gives)
-{
-    int code = MPI_SUCCESS, tag = dpari_mpi_piece_tag(task);
-    const int32_t peer = task->peer != NULL ? task->peer[r] : r;
-    if (gets > 0) {
-        code = dpari_mpi_recv_piece(task, task->ctx->side, tag, peer, to, gets);
-    }
-    if (gives > 0 && code == MPI_SUCCESS) {
-        code = dpari_mpi_send_piece(task, task->ctx->side, tag, peer, from, gives);
-    }
-    return code;
-}
-
 /* True if in a small all-reduce each rank sends a message to each other rank. MPI's own posted
  * collectives take 1.3 to 5 times as long. */
 static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *task)
@@ -2207,31 +2751,7 @@ static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *task)
     return task->call.kind != DPAR_CALL_REDUCE && task->ranks <= DPARI_MPI_DIRECT && !task->block;
 }
 
-/* Sends n elements to each rank that takes part: the r-th rank gets those from element r * step of
- * `from` on. Receives n elements from it into row place[r] of `to`, or row r if place is NULL. */
-static int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
-                                const void *from, int64_t step, int64_t n)
-{
-    const int32_t type = task->call.type;
-    int32_t r, code = MPI_SUCCESS;
-    if (!dpari_mpi_reserve(task, 2 * task->ranks)) {
-        return MPI_ERR_NO_MEM;
-    }
-    for (r = 0; r < task->ranks && code == MPI_SUCCESS; r++) {
-        void *row = dpari_mpi_at(to, type, (place != NULL ? place[r] : r) * n);
-        const void *piece = dpari_mpi_past(from, type, r * step);
-        if (r == task->me) {
-            dpari_mpi_copy(row, piece, dpari_mpi_bytes(type, n));
-        } else {
-            code = dpari_mpi_trade(task, r, row, n, piece, n);
-        }
-    }
-    return code;
-}
-
-/* Runs a small reduction: all ranks, or only the root, receive the inputs of all ranks and add them
- * up. */
-static int dpari_mpi_gathered(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_gathered(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     dpari_mpi_ctx *context = task->ctx;
@@ -2253,7 +2773,7 @@ static int dpari_mpi_gathered(dpari_mpi_task *task)
                         context->main);
 }
 
-static void dpari_mpi_gathered_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_gathered_land(dpari_mpi_task *task)
 {
     if (dpari_mpi_has_result(task)) {
         dpari_mpi_reduce_rows(task, task->out, task->elements, task->elements);
@@ -2293,7 +2813,7 @@ static int32_t dpari_mpi_partner(const dpari_mpi_task *task, int32_t *sends, int
     return other < task->ranks && (!spare || first || last) ? other : -1;
 }
 
-static int dpari_mpi_doubling(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_doubling(dpari_mpi_task *task)
 {
     const int64_t bytes = dpari_mpi_bytes(task->call.type, task->elements);
     const int32_t k = dpari_mpi_rounds(task->ranks), spare = task->ranks - (1 << k);
@@ -2318,7 +2838,7 @@ static int dpari_mpi_doubling(dpari_mpi_task *task)
     return dpari_mpi_trade(task, other, to, take, task->out, give);
 }
 
-static void dpari_mpi_doubling_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_doubling_land(dpari_mpi_task *task)
 {
     const int32_t k = dpari_mpi_rounds(task->ranks);
     int32_t sends, gets, other = dpari_mpi_partner(task, &sends, &gets);
@@ -2337,8 +2857,7 @@ static void dpari_mpi_doubling_land(dpari_mpi_task *task)
 
 /* ---- a large reduction: each rank adds a piece ---- */
 
-/* Returns the element at which piece r begins if a block of `len` elements is cut into n pieces. */
-static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
+DPARI_INTERNAL int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
 {
     return r >= n ? len : len / n * r + dpari_least(r, len % n);
 }
@@ -2404,7 +2923,7 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *task)
     return code;
 }
 
-static int dpari_mpi_ordered(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_ordered(dpari_mpi_task *task)
 {
     int64_t most = dpari_least(task->elements, DPARI_MPI_BLOCK);
     const int32_t n = task->ranks;
@@ -2422,7 +2941,7 @@ static int dpari_mpi_ordered(dpari_mpi_task *task)
     return dpari_mpi_ordered_out(task);
 }
 
-static void dpari_mpi_ordered_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_ordered_land(dpari_mpi_task *task)
 {
     if (!task->sharing) {
         dpari_mpi_reduce_rows(task, dpari_mpi_ordered_result(task), dpari_mpi_stride(task),
@@ -2439,7 +2958,7 @@ static int64_t dpari_mpi_ordered_block(const dpari_mpi_task *task)
     return dpari_least(most < 1 ? 1 : most, dpari_mpi_largest(&task->call, n));
 }
 
-static int dpari_mpi_ordered_scatter(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_ordered_scatter(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int32_t r, n = task->ctx->comm.size, me = task->ctx->comm.rank, code = MPI_SUCCESS;
@@ -2464,7 +2983,7 @@ static int dpari_mpi_ordered_scatter(dpari_mpi_task *task)
     return code;
 }
 
-static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     int64_t own =
@@ -2473,24 +2992,7 @@ static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
                           dpari_mpi_ordered_block(task), own);
 }
 
-/* ==== in the node's memory, and between nodes ====
- *
- * The ranks of a node communicate through its memory. Between nodes the i-th ranks of all nodes
- * form a lane, and each lane carries its part of the data, so that all ports and cores work. Small
- * operations are carried only by the first lane. An operation has up to three steps: FIRST in the
- * nodes, BETWEEN them, and LAST in the nodes. Each step may have several parts, which are called
- * legs. */
-
-/* Waits a moment (0.05 s) for a note that the communicator is broken, because the note contains the
- * reason. It may arrive a little later than the failure in the node's memory. */
-static void dpari_mpi_hear_why(dpari_mpi_ctx *context)
-{
-    const double until = MPI_Wtime() + 0.05;
-    while (context->comm.status >= 0 && MPI_Wtime() < until) {
-        dpari_mpi_listen(context);
-        DPARI_MPI_YIELD();
-    }
-}
+/* ==== mpi/levels.c ==== */
 
 /* Breaks the communicator because an operation in the node's memory has failed. Its message already
  * uses the rank numbers of ctx (dpari_group_call). */
@@ -2500,7 +3002,7 @@ static void dpari_mpi_inside_failed(dpari_mpi_task *task)
     (void)dpari_mpi_break(task->ctx, task->inside.status, task->ctx->level.inside->why.text, 1);
 }
 
-static int dpari_mpi_post_inside(dpari_mpi_task *task, const dpar_call *call)
+DPARI_INTERNAL int dpari_mpi_post_inside(dpari_mpi_task *task, const dpar_call *call)
 {
     const dpar_status status = dpari_post(task->ctx->level.inside, call, &task->inside);
     task->inside_on = status >= 0;
@@ -2511,7 +3013,7 @@ static int dpari_mpi_post_inside(dpari_mpi_task *task, const dpar_call *call)
     return MPI_SUCCESS;
 }
 
-static int32_t dpari_mpi_inside_done(dpari_mpi_task *task)
+DPARI_INTERNAL int32_t dpari_mpi_inside_done(dpari_mpi_task *task)
 {
     const dpar_status status = dpar_test(&task->inside);
     task->inside_on = status == DPAR_MORE;
@@ -2522,9 +3024,7 @@ static int32_t dpari_mpi_inside_done(dpari_mpi_task *task)
     return status == DPAR_OK;
 }
 
-/* Runs the whole call in the node's memory: a message within the node, or any call if all ranks are
- * on one node. */
-static int dpari_mpi_within(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_within(dpari_mpi_task *task)
 {
     dpar_call call = task->call;
     task->last = 1;
@@ -2536,9 +3036,8 @@ static int dpari_mpi_within(dpari_mpi_task *task)
     return dpari_mpi_post_inside(task, &call);
 }
 
-/* Returns the call for a step in the node's memory, with the task's type and op. */
-static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *task, int32_t kind, const void *in,
-                                       void *out, int64_t count)
+DPARI_INTERNAL dpar_call dpari_mpi_inside_call(const dpari_mpi_task *task, int32_t kind,
+                                               const void *in, void *out, int64_t count)
 {
     dpar_call call;
     memset(&call, 0, sizeof call);
@@ -2676,7 +3175,7 @@ static int32_t dpari_mpi_take_wide(dpari_mpi_task *task)
     if (task->wide == NULL) {
         return 0;
     }
-    dpari_mpi_widen(task->call.type, task->wide, task->call.in, n);
+    dpari_mpi_convert(DPAR_F32, task->wide, task->call.type, task->call.in, n);
     task->half = task->call.type;
     task->half_out = task->call.out;
     task->call.type = DPAR_F32;
@@ -2815,16 +3314,11 @@ static int dpari_mpi_gather_inside(dpari_mpi_task *task)
 static int dpari_mpi_all_between(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    const int64_t bytes = dpari_mpi_bytes(call->type, call->count * task->ranks);
-    const void *in = call->in;
+    const void *in = dpari_mpi_apart(task, call->in, call->out,
+                                     dpari_mpi_bytes(call->type, call->count * task->ranks));
     task->last = 1;
-    if (in == call->out) {
-        void *copy = dpari_mpi_scratch(task, bytes);
-        if (copy == NULL) {
-            return MPI_ERR_NO_MEM;
-        }
-        dpari_mpi_copy(copy, in, bytes);
-        in = copy;
+    if (in == NULL) {
+        return MPI_ERR_NO_MEM;
     }
     return dpari_mpi_trade_each(task, call->out, NULL, in, call->count, call->count);
 }
@@ -2892,26 +3386,174 @@ static void dpari_mpi_deal_land(dpari_mpi_task *task)
     }
 }
 
-/* ---- all_to_all_v by nodes ----
+/* ---- reduce-scatter, if all nodes have the same number of consecutive ranks ----
  *
- * A piece of up to world->dealt[1] bytes is small. A large piece is sent from rank to rank. The
- * small pieces of all ranks of a node for a rank b of another node are sent in one message. One
- * rank of the node carries it: the rank whose number in its node is b's number in b's node, modulo
- * the number of ranks. The message begins with the counts of all the node's pieces for b, including
- * large ones. It is not sent if all of them are large. So both ends of a message know without
- * further communication whether there is one and how long it is: b from the counts that it expects,
- * and the carrier from the counts that the ranks of its node passed to it. The ranks need not agree
- * on a method.
- *
- * Leg 0: each rank passes a slot to each other rank of the node. A slot holds a flag that is set if
- * any slot of the sender is too small, the counts of the pieces that the other rank carries, and
- * the small ones of these pieces. Leg 1 passes the small pieces of ranks whose slots were too
- * small. Leg 2 sends the messages, and passes the pieces that stay in the node.
- *
- * If the two ends have different counts, b notices because it compares its counts with those at the
- * beginning of the message. If all pieces are large by the counts of only one end, there is a
- * message that b does not expect, or it waits for one that is not sent; both are found in a long
- * wait (dpari_mpi_deal_compare). */
+ * FIRST has one leg for each node, in which the ranks of this node add up their pieces for that
+ * node, one piece for each lane. BETWEEN sends each sum to its node, where the sums of all nodes
+ * are added. */
+
+static int dpari_mpi_scatter_inside(dpari_mpi_task *task)
+{
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    const dpar_call *of = &task->call;
+    dpar_call call;
+    void *x = dpari_mpi_scratch(task, dpari_mpi_bytes(of->type, of->count * 2 * levels->nodes));
+    if (x == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    call = dpari_mpi_inside_call(
+        task, DPAR_CALL_REDUCE_SCATTER,
+        dpari_mpi_past(of->in, of->type, levels->begin[task->leg] * of->count),
+        dpari_mpi_at(x, of->type, (levels->nodes + task->leg) * of->count), of->count);
+    task->leg++;
+    return dpari_mpi_post_inside(task, &call);
+}
+
+static int dpari_mpi_scatter_between(dpari_mpi_task *task)
+{
+    const int64_t n = task->call.count;
+    const void *from = dpari_mpi_past(task->memory, task->call.type, task->ranks * n);
+    task->last = 1;
+    return dpari_mpi_trade_each(task, task->memory, NULL, from, n, n);
+}
+
+static void dpari_mpi_scatter_between_land(dpari_mpi_task *task)
+{
+    const dpar_call *call = &task->call;
+    dpari_mpi_reduce_rows(task, call->out, call->count, call->count);
+    if (call->op == DPAR_AVG) {
+        dpari_mpi_divide(call->type, call->out, call->count, task->ctx->comm.size);
+    }
+}
+
+/* ---- the three steps ---- */
+
+static int dpari_mpi_level_first(dpari_mpi_task *task)
+{
+    switch (task->call.kind) {
+    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(task);
+    case DPAR_CALL_ALL_REDUCE: return dpari_mpi_sum_inside(task);
+    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_inside(task);
+    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_inside(task);
+    case DPAR_CALL_ALL_TO_ALL: return dpari_mpi_deal_inside(task);
+    default: return MPI_SUCCESS;
+    }
+}
+
+static int dpari_mpi_level_between(dpari_mpi_task *task)
+{
+    switch (task->call.kind) {
+    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_between(task);
+    case DPAR_CALL_ALL_TO_ALL:
+        return task->path == DPARI_MPI_LEVELS ? dpari_mpi_deal_between(task)
+                                              : dpari_mpi_all_between(task);
+    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_between(task);
+    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_between(task);
+    default: return dpari_mpi_sum_between(task);
+    }
+}
+
+static int dpari_mpi_level_last(dpari_mpi_task *task)
+{
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    task->last = 1;
+    if (task->path == DPARI_MPI_TRADES) {
+        return MPI_SUCCESS;
+    }
+    switch (task->call.kind) {
+    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(task);
+    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(task);
+    case DPAR_CALL_BROADCAST:
+        if (levels->node_of[task->call.root] == levels->node && !dpari_mpi_root_sends(task)) {
+            return MPI_SUCCESS; /* FIRST has distributed the data in the root's node */
+        }
+        return dpari_mpi_join_parts(task);
+    case DPAR_CALL_ALL_TO_ALL:
+    case DPAR_CALL_REDUCE_SCATTER: return MPI_SUCCESS;
+    default: return dpari_mpi_join_parts(task);
+    }
+}
+
+/* Sets the data that this rank sends between nodes: its part of an all-reduce or broadcast, one
+ * number in a barrier, otherwise pieces. */
+static void dpari_mpi_level_begin_between(dpari_mpi_task *task)
+{
+    const dpari_mpi_levels *levels = &task->ctx->level;
+    int64_t n = task->call.count;
+    void *part = task->call.out;
+    if (task->call.kind == DPAR_CALL_ALL_REDUCE || task->call.kind == DPAR_CALL_BROADCAST) {
+        part = dpari_mpi_part(task, &n);
+    } else if (task->call.kind == DPAR_CALL_BARRIER) {
+        task->call.type = DPAR_I64;
+        part = task->check;
+        n = dpari_mpi_lane(task) == 0;
+    }
+    if (task->path == DPARI_MPI_LEVELS) {
+        dpari_mpi_among(task, levels->lane, levels->nodes, levels->node, part, part, n);
+    } else {
+        dpari_mpi_among(task, NULL, task->ctx->comm.size, task->ctx->comm.rank, part, part, n);
+    }
+}
+
+/* Returns the number of legs of FIRST. */
+static int32_t dpari_mpi_legs(const dpari_mpi_task *task)
+{
+    if (task->path == DPARI_MPI_TRADES || task->call.kind == DPAR_CALL_ALL_GATHER ||
+        dpari_mpi_root_sends(task)) {
+        return 0;
+    }
+    return task->call.kind == DPAR_CALL_REDUCE_SCATTER ? task->ctx->level.nodes : 1;
+}
+
+DPARI_INTERNAL int dpari_mpi_levels_step(dpari_mpi_task *task)
+{
+    int code;
+    if (task->level == DPARI_MPI_FIRST && task->leg < dpari_mpi_legs(task)) {
+        task->leg += task->call.kind != DPAR_CALL_REDUCE_SCATTER;
+        if (task->call.kind == DPAR_CALL_ALL_REDUCE && dpari_mpi_is_half(task->call.type) &&
+            !dpari_mpi_take_wide(task)) {
+            return MPI_ERR_NO_MEM;
+        }
+        return dpari_mpi_level_first(task);
+    }
+    if (task->level == DPARI_MPI_FIRST) {
+        task->level = DPARI_MPI_BETWEEN;
+        task->leg = 0;
+        dpari_mpi_level_begin_between(task);
+        task->ended = task->elements == 0; /* this rank carries nothing */
+    }
+    if (task->level == DPARI_MPI_BETWEEN && !task->ended) {
+        code = dpari_mpi_level_between(task);
+        task->ended = task->last;
+        task->last = 0;
+        return code;
+    }
+    task->level = DPARI_MPI_LAST;
+    return dpari_mpi_level_last(task);
+}
+
+DPARI_INTERNAL void dpari_mpi_levels_land(dpari_mpi_task *task)
+{
+    if (task->level == DPARI_MPI_LAST && task->half) {
+        dpari_mpi_convert(task->half, task->half_out, DPAR_F32, task->call.out, task->call.count);
+    }
+    if (task->level != DPARI_MPI_BETWEEN) {
+        return;
+    }
+    switch (task->call.kind) {
+    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_ALL_TO_ALL:
+        if (task->path == DPARI_MPI_LEVELS) {
+            dpari_mpi_deal_land(task);
+        }
+        break;
+    case DPAR_CALL_BROADCAST: task->round++; break;
+    case DPAR_CALL_REDUCE_SCATTER: dpari_mpi_scatter_between_land(task); break;
+    default: dpari_mpi_sum_between_land(task); break;
+    }
+}
+
+/* ==== mpi/all_to_all_v.c ==== */
 
 typedef struct dpari_mpi_deals {
     int32_t ranks;        /* number of ranks of this node */
@@ -3103,12 +3745,25 @@ static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *task, const dpari_mpi_
     return bytes;
 }
 
+/* Exchanges pieces in the node, with the counts and offsets in `deals`. */
+static int dpari_mpi_deal_pass(dpari_mpi_task *task, const dpari_mpi_deals *deals, int32_t type,
+                               const void *in, void *out)
+{
+    dpar_call call = dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, in, out, 0);
+    call.type = type;
+    call.variable_counts = 1;
+    call.in_count = deals->count;
+    call.in_first = deals->at;
+    call.out_count = deals->counts;
+    call.out_first = deals->to;
+    return dpari_mpi_post_inside(task, &call);
+}
+
 /* Runs leg 1: passes the small pieces that did not fit into slots. */
 static int dpari_mpi_deal_spill(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
-    dpar_call call;
     int64_t at = 0, to = 0;
     int32_t r, i;
     if (!dpari_mpi_deals_of(task, &d)) {
@@ -3136,14 +3791,7 @@ static int dpari_mpi_deal_spill(dpari_mpi_task *task)
         at += d.count[i];
         to += d.counts[i];
     }
-    call = dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, d.spill, d.spilt, 0);
-    call.type = DPAR_U8;
-    call.variable_counts = 1;
-    call.in_count = d.count;
-    call.in_first = d.at;
-    call.out_count = d.counts;
-    call.out_first = d.to;
-    return dpari_mpi_post_inside(task, &call);
+    return dpari_mpi_deal_pass(task, &d, DPAR_U8, d.spill, d.spilt);
 }
 
 static int dpari_mpi_deal_tag(const dpari_mpi_task *task)
@@ -3271,8 +3919,6 @@ static int dpari_mpi_deal_send(dpari_mpi_task *task, const dpari_mpi_deals *deal
 static int dpari_mpi_deal_stay(dpari_mpi_task *task, const dpari_mpi_deals *deals)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
-    dpar_call call =
-        dpari_mpi_inside_call(task, DPAR_CALL_ALL_TO_ALL, task->call.in, task->call.out, 0);
     int32_t i;
     for (i = 0; i < deals->ranks; i++) {
         const int32_t r = levels->member[levels->begin[levels->node] + i];
@@ -3281,15 +3927,10 @@ static int dpari_mpi_deal_stay(dpari_mpi_task *task, const dpari_mpi_deals *deal
         deals->counts[i] = task->call.out_count[r];
         deals->to[i] = deals->begin_out[r];
     }
-    call.variable_counts = 1;
-    call.in_count = deals->count;
-    call.in_first = deals->at;
-    call.out_count = deals->counts;
-    call.out_first = deals->to;
-    return dpari_mpi_post_inside(task, &call);
+    return dpari_mpi_deal_pass(task, deals, task->call.type, task->call.in, task->call.out);
 }
 
-static int dpari_mpi_deals_step(dpari_mpi_task *task)
+DPARI_INTERNAL int dpari_mpi_deals_step(dpari_mpi_task *task)
 {
     dpari_mpi_deals d;
     int code;
@@ -3334,7 +3975,7 @@ static void dpari_mpi_deal_take(dpari_mpi_task *task, const dpari_mpi_deals *dea
     }
 }
 
-static void dpari_mpi_deals_land(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_deals_land(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
@@ -3390,10 +4031,7 @@ static void dpari_mpi_deal_probe_node(dpari_mpi_task *task, const dpari_mpi_deal
     }
 }
 
-/* Called in a long wait, because with different counts on another node the expected messages may
- * never arrive. Compares the messages that have arrived, and searches for messages that are not
- * expected. */
-static void dpari_mpi_deal_compare(dpari_mpi_task *task)
+DPARI_INTERNAL void dpari_mpi_deal_compare(dpari_mpi_task *task)
 {
     const dpari_mpi_levels *levels = &task->ctx->level;
     dpari_mpi_deals d;
@@ -3421,172 +4059,120 @@ static void dpari_mpi_deal_compare(dpari_mpi_task *task)
     }
 }
 
-/* ---- reduce-scatter, if all nodes have the same number of consecutive ranks ----
- *
- * FIRST has one leg for each node, in which the ranks of this node add up their pieces for that
- * node, one piece for each lane. BETWEEN sends each sum to its node, where the sums of all nodes
- * are added. */
+/* ==== mpi/check.c ==== */
 
-static int dpari_mpi_scatter_inside(dpari_mpi_task *task)
+/* Returns a hash of the piece sizes, for the calls in which they must be equal on all ranks. */
+static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
 {
-    const dpari_mpi_levels *levels = &task->ctx->level;
-    const dpar_call *of = &task->call;
-    dpar_call call;
-    void *x = dpari_mpi_scratch(task, dpari_mpi_bytes(of->type, of->count * 2 * levels->nodes));
-    if (x == NULL) {
-        return MPI_ERR_NO_MEM;
+    const int64_t *counts = NULL;
+    uint64_t h = 1 + (uint64_t)(call->variable_counts != 0);
+    int32_t r;
+    if (call->kind == DPAR_CALL_ALL_GATHER) {
+        counts = call->out_count;
+    } else if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
+        counts = call->in_count;
     }
-    call = dpari_mpi_inside_call(
-        task, DPAR_CALL_REDUCE_SCATTER,
-        dpari_mpi_past(of->in, of->type, levels->begin[task->leg] * of->count),
-        dpari_mpi_at(x, of->type, (levels->nodes + task->leg) * of->count), of->count);
-    task->leg++;
-    return dpari_mpi_post_inside(task, &call);
+    for (r = 0; call->variable_counts && counts != NULL && r < n; r++) {
+        h = (h ^ (uint64_t)counts[r]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return (int64_t)(h >> 2);
 }
 
-static int dpari_mpi_scatter_between(dpari_mpi_task *task)
-{
-    const int64_t n = task->call.count;
-    const void *from = dpari_mpi_past(task->memory, task->call.type, task->ranks * n);
-    task->last = 1;
-    return dpari_mpi_trade_each(task, task->memory, NULL, from, n, n);
-}
-
-static void dpari_mpi_scatter_between_land(dpari_mpi_task *task)
+/* Posts the comparison of the calls of all ranks. */
+static int dpari_mpi_check(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_mpi_reduce_rows(task, call->out, call->count, call->count);
-    if (call->op == DPAR_AVG) {
-        dpari_mpi_divide(call->type, call->out, call->count, task->ctx->comm.size);
+    int32_t i;
+    task->check[0] = call->kind;
+    task->check[1] = call->type;
+    task->check[2] = call->op;
+    task->check[3] = call->root;
+    task->check[4] = call->variable_counts ? 0 : call->count;
+    task->check[5] = dpari_mpi_pieces_hash(call, task->ctx->comm.size);
+    task->check[6] = dpari_tag_compared(call->tag);
+    for (i = 0; i < 7; i++) {
+        task->check[7 + i] = -task->check[i];
     }
+    return DPARI_MPI_DO(task, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, task->check, 14,
+                        MPI_INT64_T, MPI_MAX, task->ctx->side);
 }
 
-/* ---- the three steps ---- */
-
-static int dpari_mpi_level_first(dpari_mpi_task *task)
+static int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
 {
-    switch (task->call.kind) {
-    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(task);
-    case DPAR_CALL_ALL_REDUCE: return dpari_mpi_sum_inside(task);
-    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_inside(task);
-    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_inside(task);
-    case DPAR_CALL_ALL_TO_ALL: return dpari_mpi_deal_inside(task);
-    default: return MPI_SUCCESS;
+    int32_t i, same = 1;
+    for (i = 0; i < 7; i++) {
+        same = same && task->check[i] == -task->check[7 + i];
     }
+    return same;
 }
 
-static int dpari_mpi_level_between(dpari_mpi_task *task)
+/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
+ * differ. */
+static int dpari_mpi_ask_all(dpari_mpi_task *task)
 {
-    switch (task->call.kind) {
-    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_between(task);
-    case DPAR_CALL_ALL_TO_ALL:
-        return task->path == DPARI_MPI_LEVELS ? dpari_mpi_deal_between(task)
-                                              : dpari_mpi_all_between(task);
-    case DPAR_CALL_BROADCAST: return dpari_mpi_spread_between(task);
-    case DPAR_CALL_REDUCE_SCATTER: return dpari_mpi_scatter_between(task);
-    default: return dpari_mpi_sum_between(task);
+    dpari_mpi_ctx *context = task->ctx;
+    dpari_record *mine;
+    int bytes = (int)sizeof(dpari_record);
+    task->calls = (dpari_record *)calloc((size_t)context->comm.size, sizeof *task->calls);
+    if (task->calls == NULL) {
+        return MPI_ERR_NO_MEM;
     }
+    mine = &task->calls[context->comm.rank];
+    *mine = dpari_mpi_record_of(task);
+    mine->state = (int32_t)(dpari_mpi_pieces_hash(&task->call, context->comm.size) & 0x7fffffff);
+    return DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE,
+                        task->calls, bytes, MPI_BYTE, context->side);
 }
 
-static int dpari_mpi_level_last(dpari_mpi_task *task)
+static int32_t dpari_mpi_same_call(const dpari_record *a, const dpari_record *b)
 {
-    const dpari_mpi_levels *levels = &task->ctx->level;
-    task->last = 1;
-    if (task->path == DPARI_MPI_TRADES) {
-        return MPI_SUCCESS;
+    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
+           a->tag == b->tag && a->count == b->count && a->state == b->state;
+}
+
+static void dpari_mpi_disagree(dpari_mpi_task *task)
+{
+    const dpari_record *a = task->calls;
+    int32_t r = 1;
+    dpar_why why;
+    dpar_text s;
+    while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
+        r++;
     }
-    switch (task->call.kind) {
-    case DPAR_CALL_BARRIER: return dpari_mpi_meet_inside(task);
-    case DPAR_CALL_ALL_GATHER: return dpari_mpi_gather_inside(task);
-    case DPAR_CALL_BROADCAST:
-        if (levels->node_of[task->call.root] == levels->node && !dpari_mpi_root_sends(task)) {
-            return MPI_SUCCESS; /* FIRST has distributed the data in the root's node */
+    dpari_text_why(&s, &why);
+    dpari_mpi_put_calls(&s, task->ctx, 0, a, r, &task->calls[r]);
+    if (a->state != task->calls[r].state) {
+        dpar_text_put(&s, ", with different counts of the pieces");
+    }
+    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 0);
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code)
+{
+    const int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
+    *code = MPI_SUCCESS;
+    switch (task->phase) {
+    case DPARI_MPI_NEW:
+        if (!split && (!task->ctx->options.check || dpari_kind_sends(task->call.kind))) {
+            return 0;
         }
-        return dpari_mpi_join_parts(task);
-    case DPAR_CALL_ALL_TO_ALL:
-    case DPAR_CALL_REDUCE_SCATTER: return MPI_SUCCESS;
-    default: return dpari_mpi_join_parts(task);
-    }
-}
-
-/* Sets the data that this rank sends between nodes: its part of an all-reduce or broadcast, one
- * number in a barrier, otherwise pieces. */
-static void dpari_mpi_level_begin_between(dpari_mpi_task *task)
-{
-    const dpari_mpi_levels *levels = &task->ctx->level;
-    int64_t n = task->call.count;
-    void *part = task->call.out;
-    if (task->call.kind == DPAR_CALL_ALL_REDUCE || task->call.kind == DPAR_CALL_BROADCAST) {
-        part = dpari_mpi_part(task, &n);
-    } else if (task->call.kind == DPAR_CALL_BARRIER) {
-        task->call.type = DPAR_I64;
-        part = task->check;
-        n = dpari_mpi_lane(task) == 0;
-    }
-    if (task->path == DPARI_MPI_LEVELS) {
-        dpari_mpi_among(task, levels->lane, levels->nodes, levels->node, part, part, n);
-    } else {
-        dpari_mpi_among(task, NULL, task->ctx->comm.size, task->ctx->comm.rank, part, part, n);
-    }
-}
-
-/* Returns the number of legs of FIRST. */
-static int32_t dpari_mpi_legs(const dpari_mpi_task *task)
-{
-    if (task->path == DPARI_MPI_TRADES || task->call.kind == DPAR_CALL_ALL_GATHER ||
-        dpari_mpi_root_sends(task)) {
-        return 0;
-    }
-    return task->call.kind == DPAR_CALL_REDUCE_SCATTER ? task->ctx->level.nodes : 1;
-}
-
-static int dpari_mpi_levels_step(dpari_mpi_task *task)
-{
-    int code;
-    if (task->level == DPARI_MPI_FIRST && task->leg < dpari_mpi_legs(task)) {
-        task->leg += task->call.kind != DPAR_CALL_REDUCE_SCATTER;
-        if (task->call.kind == DPAR_CALL_ALL_REDUCE && dpari_mpi_is_half(task->call.type) &&
-            !dpari_mpi_take_wide(task)) {
-            return MPI_ERR_NO_MEM;
+        task->phase = DPARI_MPI_CHECKING;
+        *code = dpari_mpi_check(task);
+        return 1;
+    case DPARI_MPI_CHECKING:
+        if (dpari_mpi_agrees(task)) {
+            return 0;
         }
-        return dpari_mpi_level_first(task);
+        task->phase = DPARI_MPI_TELLING;
+        *code = dpari_mpi_ask_all(task);
+        return 1;
+    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return 1;
+    default: return 0;
     }
-    if (task->level == DPARI_MPI_FIRST) {
-        task->level = DPARI_MPI_BETWEEN;
-        task->leg = 0;
-        dpari_mpi_level_begin_between(task);
-        task->ended = task->elements == 0; /* this rank carries nothing */
-    }
-    if (task->level == DPARI_MPI_BETWEEN && !task->ended) {
-        code = dpari_mpi_level_between(task);
-        task->ended = task->last;
-        task->last = 0;
-        return code;
-    }
-    task->level = DPARI_MPI_LAST;
-    return dpari_mpi_level_last(task);
 }
 
-static void dpari_mpi_levels_land(dpari_mpi_task *task)
-{
-    if (task->level == DPARI_MPI_LAST && task->half) {
-        dpari_mpi_narrow(task->half, task->half_out, task->call.out, task->call.count);
-    }
-    if (task->level != DPARI_MPI_BETWEEN) {
-        return;
-    }
-    switch (task->call.kind) {
-    case DPAR_CALL_ALL_GATHER: break;
-    case DPAR_CALL_ALL_TO_ALL:
-        if (task->path == DPARI_MPI_LEVELS) {
-            dpari_mpi_deal_land(task);
-        }
-        break;
-    case DPAR_CALL_BROADCAST: task->round++; break;
-    case DPAR_CALL_REDUCE_SCATTER: dpari_mpi_scatter_between_land(task); break;
-    default: dpari_mpi_sum_between_land(task); break;
-    }
-}
+/* ==== mpi/paths.c ==== */
 
 /* True if an operation with pieces of `piece` bytes uses messages from each rank to each other
  * rank. */
@@ -3633,106 +4219,13 @@ static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *context, const dpar_call
            (call->kind == DPAR_CALL_ALL_TO_ALL && dpari_mpi_direct(context, bytes));
 }
 
-/* True if the call needs only this node's memory. */
-static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *context, const dpar_call *call)
+DPARI_INTERNAL int32_t dpari_mpi_is_within(const dpari_mpi_ctx *context, const dpar_call *call)
 {
     const dpari_mpi_levels *levels = &context->level;
     return levels->inside != NULL &&
            (levels->nodes == 1 ||
             (dpari_kind_sends(call->kind) && levels->node_of[call->root] == levels->node));
 }
-
-/* ==== check = 1 ==== */
-
-/* Returns a hash of the piece sizes, for the calls in which they must be equal on all ranks. */
-static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
-{
-    const int64_t *counts = NULL;
-    uint64_t h = 1 + (uint64_t)(call->variable_counts != 0);
-    int32_t r;
-    if (call->kind == DPAR_CALL_ALL_GATHER) {
-        counts = call->out_count;
-    } else if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
-        counts = call->in_count;
-    }
-    for (r = 0; call->variable_counts && counts != NULL && r < n; r++) {
-        h = (h ^ (uint64_t)counts[r]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return (int64_t)(h >> 2);
-}
-
-static int dpari_mpi_check(dpari_mpi_task *task)
-{
-    const dpar_call *call = &task->call;
-    int32_t i;
-    task->check[0] = call->kind;
-    task->check[1] = call->type;
-    task->check[2] = call->op;
-    task->check[3] = call->root;
-    task->check[4] = call->variable_counts ? 0 : call->count;
-    task->check[5] = dpari_mpi_pieces_hash(call, task->ctx->comm.size);
-    task->check[6] = dpari_tag_compared(call->tag);
-    for (i = 0; i < 7; i++) {
-        task->check[7 + i] = -task->check[i];
-    }
-    return DPARI_MPI_DO(task, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, task->check, 14,
-                        MPI_INT64_T, MPI_MAX, task->ctx->side);
-}
-
-static int32_t dpari_mpi_agrees(const dpari_mpi_task *task)
-{
-    int32_t i, same = 1;
-    for (i = 0; i < 7; i++) {
-        same = same && task->check[i] == -task->check[7 + i];
-    }
-    return same;
-}
-
-/* Sends this rank's call to all ranks, for the message. Called when all ranks know that their calls
- * differ. */
-static int dpari_mpi_ask_all(dpari_mpi_task *task)
-{
-    dpari_mpi_ctx *context = task->ctx;
-    dpari_mpi_record *mine;
-    int bytes = (int)sizeof(dpari_mpi_record);
-    task->calls = (dpari_mpi_record *)calloc((size_t)context->comm.size, sizeof *task->calls);
-    if (task->calls == NULL) {
-        return MPI_ERR_NO_MEM;
-    }
-    mine = &task->calls[context->comm.rank];
-    *mine = dpari_mpi_record_of(task);
-    mine->state = (int32_t)(dpari_mpi_pieces_hash(&task->call, context->comm.size) & 0x7fffffff);
-    return DPARI_MPI_DO(task, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE,
-                        task->calls, bytes, MPI_BYTE, context->side);
-}
-
-static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_record *b)
-{
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           a->tag == b->tag && a->count == b->count && a->state == b->state;
-}
-
-/* Breaks the communicator with a message that names rank 0's call and the first call that
- * differs. */
-static void dpari_mpi_disagree(dpari_mpi_task *task)
-{
-    const dpari_mpi_record *a = task->calls;
-    int32_t r = 1;
-    dpar_why why;
-    dpar_text s;
-    while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
-        r++;
-    }
-    dpari_text_why(&s, &why);
-    dpari_mpi_put_calls(&s, task->ctx, 0, a, r, &task->calls[r]);
-    if (a->state != task->calls[r].state) {
-        dpar_text_put(&s, ", with different counts of the pieces");
-    }
-    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 0);
-}
-
-/* ==== progress ==== */
 
 /* Returns the path of a call. It has to be the same on all ranks, and therefore depends only on
  * values that are equal on all ranks. */
@@ -3785,8 +4278,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *context, const dpar_call *c
                : DPARI_MPI_ORDERED;
 }
 
-/* True if there is nothing to do. All ranks get the same result. */
-static int32_t dpari_mpi_is_empty(const dpari_mpi_task *task)
+DPARI_INTERNAL int32_t dpari_mpi_is_empty(const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     return call->kind != DPAR_CALL_BARRIER && task->path != DPARI_MPI_MESSAGE &&
@@ -3796,346 +4288,8 @@ static int32_t dpari_mpi_is_empty(const dpari_mpi_task *task)
                                   : call->count == 0);
 }
 
-static int dpari_mpi_post_step(dpari_mpi_task *task)
-{
-    if (dpari_mpi_is_empty(task)) {
-        task->last = 1;
-        return MPI_SUCCESS;
-    }
-    task->posted = 1;
-    switch (task->path) {
-    case DPARI_MPI_MOVE: return dpari_mpi_move(task);
-    case DPARI_MPI_MESSAGE: return dpari_mpi_message(task);
-    case DPARI_MPI_EXCHANGE: return dpari_mpi_exchange(task);
-    case DPARI_MPI_PIECES: return dpari_mpi_pieces(task);
-    case DPARI_MPI_STAGED: return dpari_mpi_staged(task);
-    case DPARI_MPI_SCATTER: return dpari_mpi_scatter(task);
-    case DPARI_MPI_SCATTER_STAGED: return dpari_mpi_scatter_staged(task);
-    case DPARI_MPI_GATHERED: return dpari_mpi_gathered(task);
-    case DPARI_MPI_DOUBLING: return dpari_mpi_doubling(task);
-    case DPARI_MPI_WITHIN: return dpari_mpi_within(task);
-    case DPARI_MPI_LEVELS:
-    case DPARI_MPI_TRADES: return dpari_mpi_levels_step(task);
-    case DPARI_MPI_DEALS: return dpari_mpi_deals_step(task);
-    case DPARI_MPI_ORDERED: return dpari_mpi_ordered(task);
-    default: return dpari_mpi_ordered_scatter(task);
-    }
-}
-
-/* Processes the data that arrived, once all requests of a step are done. */
-static void dpari_mpi_land(dpari_mpi_task *task)
-{
-    task->posted = 0;
-    switch (task->path) {
-    case DPARI_MPI_PIECES: dpari_mpi_pieces_land(task); break;
-    case DPARI_MPI_STAGED: dpari_mpi_staged_land(task); break;
-    case DPARI_MPI_SCATTER: dpari_mpi_scatter_land(task); break;
-    case DPARI_MPI_SCATTER_STAGED: dpari_mpi_scatter_staged_land(task); break;
-    case DPARI_MPI_GATHERED: dpari_mpi_gathered_land(task); break;
-    case DPARI_MPI_DOUBLING: dpari_mpi_doubling_land(task); break;
-    case DPARI_MPI_LEVELS:
-    case DPARI_MPI_TRADES: dpari_mpi_levels_land(task); break;
-    case DPARI_MPI_DEALS: dpari_mpi_deals_land(task); break;
-    case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(task); break;
-    case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(task); break;
-    default: break;
-    }
-}
-
-/* Posts the requests of the next step: first those of the check (check = 1, or a split), then those
- * of the operation. */
-static int dpari_mpi_step(dpari_mpi_task *task)
-{
-    int split = task->call.kind == DPAR_CALL_BARRIER && task->call.root == DPARI_SPLIT;
-    int check = split || (task->ctx->options.check && !dpari_kind_sends(task->call.kind));
-    switch (task->phase) {
-    case DPARI_MPI_NEW:
-        if (check) {
-            task->phase = DPARI_MPI_CHECKING;
-            return dpari_mpi_check(task);
-        }
-        break;
-    case DPARI_MPI_CHECKING:
-        if (!dpari_mpi_agrees(task)) {
-            task->phase = DPARI_MPI_TELLING;
-            return dpari_mpi_ask_all(task);
-        }
-        break;
-    case DPARI_MPI_TELLING: dpari_mpi_disagree(task); return MPI_SUCCESS;
-    default: break;
-    }
-    task->phase = DPARI_MPI_RUNNING;
-    return dpari_mpi_post_step(task);
-}
-
-/* Breaks the communicator if the message of request i does not have the expected length. */
-static void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
-{
-    const dpari_mpi_piece *p = &task->piece[i];
-    MPI_Count got = 0;
-    if (p->expect < 0 || p->whole < 0) {
-        return;
-    }
-    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
-        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
-    }
-}
-
-static void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
-{
-    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
-        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
-    } else {
-        dpari_mpi_failed(task->ctx, task, NULL, code);
-    }
-}
-
-/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
- * and the length of the other part then reveals the mismatch. */
-static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
-{
-    int32_t i, all = 1;
-    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
-        int done = 1;
-        if (task->request[i] != MPI_REQUEST_NULL) {
-            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
-            if (code != MPI_SUCCESS) {
-                dpari_mpi_request_failed(task, i, code);
-                return 0;
-            }
-            if (done) {
-                dpari_mpi_measure(task, i);
-            }
-        }
-        all = all && done;
-    }
-    return all && task->ctx->comm.status >= 0;
-}
-
-/* True if all requests are done. Compares the lengths of messages; an error breaks the
- * communicator. */
-static int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
-{
-    int done = 0, code;
-    int32_t i;
-    if (task->cut) {
-        return dpari_mpi_parts_done(task);
-    }
-    if (task->requests == 1) {
-        code = MPI_Test(task->request, &done, task->state);
-        if (code != MPI_SUCCESS) {
-            dpari_mpi_request_failed(task, 0, code);
-            return 0;
-        }
-    } else {
-        code = MPI_Testall(task->requests, task->request, &done, task->state);
-        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
-            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
-            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
-                dpari_mpi_request_failed(task, i, one);
-                return 0;
-            }
-        }
-    }
-    for (i = 0; done && i < task->requests; i++) {
-        dpari_mpi_measure(task, i);
-    }
-    return done;
-}
-
-/* True if everything that was posted is done, in the node's memory and between nodes. */
-static int32_t dpari_mpi_posted_done(dpari_mpi_task *task)
-{
-    return (!task->inside_on || dpari_mpi_inside_done(task)) &&
-           (task->requests == 0 || dpari_mpi_requests_done(task));
-}
-
-/* Advances a task as far as is possible now, which may end it. Without `tests` it only posts, and
- * does not test requests that were posted. */
-static void dpari_mpi_proceed(dpari_mpi_task *task, int32_t tests)
-{
-    dpari_mpi_ctx *context = task->ctx;
-    for (;;) {
-        int code;
-        if (context->comm.status < 0 ||
-            ((task->requests > 0 || task->inside_on) && !(tests && dpari_mpi_posted_done(task)))) {
-            break;
-        }
-        dpari_mpi_release_pieces(task);
-        if (task->posted) {
-            dpari_mpi_land(task);
-        }
-        if (task->last || context->comm.status < 0) {
-            break;
-        }
-        code = dpari_mpi_step(task);
-        if (code != MPI_SUCCESS) {
-            dpari_mpi_failed(context, task, NULL, code);
-            break;
-        }
-        if (task->last) {
-            dpari_mpi_fed(task);
-        }
-    }
-    if (context->comm.status < 0) {
-        dpari_mpi_end(task, context->comm.status);
-    } else if (task->last && task->requests == 0 && !task->inside_on && !task->posted) {
-        dpari_mpi_end(task, DPAR_OK);
-    }
-}
-
-static void dpari_mpi_light_test(dpar_work *work);
-
-/* Advances every message without a task, and every task once, in the order of posting. A collective
- * begins when those before it on its communicator have posted all their steps, so that MPI sees the
- * same order on all ranks. */
-static void dpari_mpi_pump(dpari_mpi_world *world)
-{
-    dpari_mpi_task *task, *after;
-    dpar_work *work, *next;
-    for (work = world->light; work != NULL; work = next) {
-        next = work->next;
-        if (work->comm->status >= 0) {
-            dpari_mpi_light_test(work);
-        }
-    }
-    world->pass++;
-    for (task = world->tasks; task != NULL; task = after) {
-        dpari_mpi_ctx *context = task->ctx;
-        int64_t unfed = context->unfed;
-        int32_t feeding = task->feeding;
-        after = task->after;
-        if (feeding && context->pass == world->pass && context->comm.status >= 0) {
-            continue;
-        }
-        dpari_mpi_proceed(task, 1);
-        if (feeding && context->unfed == unfed) {
-            context->pass = world->pass;
-        }
-    }
-}
-
-/* Breaks the communicator if a rank of this node has ended, even if the task waits for another
- * rank. */
-static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
-{
-    dpari_mpi_ctx *context = task->ctx;
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, ": ");
-    if (context->level.inside != NULL && dpari_group_ended(context->level.inside, &t)) {
-        dpari_mpi_break(context, DPAR_E_PEER, why.text, 1);
-    }
-}
-
-/* Called repeatedly in a long wait: reads notes, sends notes after a quarter of the deadline, and
- * checks the deadline. */
-static void dpari_mpi_look_round(dpari_mpi_task *task)
-{
-    dpari_mpi_ctx *context = task->ctx;
-    double now = MPI_Wtime(), limit = context->comm.timeout_s,
-           quarter = limit > 0 ? limit / 4 : 4.0;
-    int first = 0;
-    if (task->since < 0) {
-        task->since = now;
-        task->next_note = now + (quarter < 1 ? quarter : 1);
-    }
-    task->since += dpari_os_suspended(&task->looked, now);
-    if (now - context->listened > 1e-3) {
-        context->listened = now;
-        dpari_mpi_listen(context);
-        if (context->comm.status >= 0) {
-            dpari_mpi_compare_heard(task);
-        }
-        first = now >= task->next_note;
-    }
-    if (first && context->comm.status >= 0) {
-        if (!task->told) {
-            dpari_mpi_forget(context,
-                             dpari_kind_sends(task->call.kind) ? INT64_MAX : task->sequence);
-        }
-        task->told = 1;
-        task->next_note = now + (quarter < 5 ? quarter : 5);
-        dpari_mpi_announce(task);
-        dpari_mpi_look_for_ended(task);
-        if (task->path == DPARI_MPI_DEALS && context->comm.status >= 0) {
-            dpari_mpi_deal_compare(task);
-        }
-    }
-    if (limit > 0 && now - task->since > limit && context->comm.status >= 0) {
-        dpari_mpi_listen(context);
-        if (context->comm.status >= 0) {
-            dpari_mpi_late(task);
-        }
-    }
-}
-
-/* Waits until *finished is DPARI_MPI_FINISHED. It is a field of the task, or of its work if it has
- * one, because a task with a work may be used again once it has ended. */
-static void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)
-{
-    dpari_mpi_world *world = task->ctx->world;
-    int32_t polls = 0;
-    for (;;) {
-        dpari_mpi_pump(world);
-        if (*finished == DPARI_MPI_FINISHED) {
-            return;
-        }
-        polls++;
-        if (polls >= DPARI_MPI_POLLS) {
-            polls = DPARI_MPI_POLLS;
-            DPARI_MPI_YIELD();
-            dpari_mpi_look_round(task);
-        } else if (polls % 128 == 0) {
-            dpari_mpi_look_round(task);
-        }
-    }
-}
-
-/* Called before a blocking MPI call: advances the operations that were posted before until all
- * their steps are posted. */
-static void dpari_mpi_bring_along(dpari_mpi_ctx *context)
-{
-    dpari_mpi_task *task = context->world->tasks;
-    while (task != NULL) {
-        if (task->feeding) {
-            dpari_mpi_pump(context->world);
-            task = context->world->tasks;
-            if (task != NULL && task->feeding) {
-                dpari_mpi_look_round(task);
-            }
-        } else {
-            task = task->after;
-        }
-    }
-}
-
-/* ==== the engine's functions ==== */
-
-static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *comm)
-{
-    return (dpari_mpi_ctx *)comm->context;
-}
-
-static dpari_mpi_record *dpari_mpi_record_at(dpari_mpi_ctx *context, int64_t number)
-{
-    return &context->ring[(uint64_t)(number - 1) % DPARI_MPI_RING];
-}
-
-static void dpari_mpi_record_task(dpari_mpi_task *task)
-{
-    dpari_mpi_ctx *context = task->ctx;
-    context->records++;
-    task->number = context->records;
-    task->record = dpari_mpi_record_at(context, task->number);
-    *task->record = dpari_mpi_record_of(task);
-    task->record->state = DPAR_MORE;
-}
-
-/* Makes a task for `call` and appends it to the list. Returns NULL if there is no memory. */
-static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *call, dpar_work *work)
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *call,
+                                             dpar_work *work)
 {
     dpari_mpi_task *task = dpari_mpi_take(context->world);
     if (task == NULL) {
@@ -4170,51 +4324,7 @@ static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_call *ca
     return task;
 }
 
-/* Makes a task and records it. The task begins now if no collective before it has steps left.
- * Returns NULL if there is no memory. */
-static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *call,
-                                       dpar_work *work, int32_t block)
-{
-    dpari_mpi_task *task = dpari_mpi_new(context, call, work);
-    const int32_t message = dpari_kind_sends(call->kind);
-    if (task == NULL) {
-        (void)dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                        "%s: no memory for the state of the operation (%ld bytes)",
-                        dpar_call_name(call->kind), (int64_t)sizeof *task);
-        return NULL;
-    }
-    if (!message) {
-        task->sequence = context->sequence++;
-        task->feeding = 1;
-        task->block = block && task->path < DPARI_MPI_WITHIN;
-        if (work != NULL) {
-            work->sequence = task->sequence;
-        }
-    }
-    dpari_mpi_record_task(task);
-    context->unfed += task->feeding;
-    /* Notes are read every 256 collectives, so that they do not accumulate. The last ones are read
-     * here and not by dpari_mpi_close, because MPICH 4.0 over UCX may hang in MPI_Finalize if the
-     * last call before it was a probe. */
-    if (!message && (task->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
-        dpari_mpi_listen(context);
-    }
-    if (message || context->unfed == 1) {
-        /* Without tests: a test between a receive and the send that is posted next would slow down
-         * long messages in both directions, by a factor of 1.3 to 1.8. */
-        dpari_mpi_proceed(task, 0);
-    }
-    return task;
-}
-
-/* ---- messages without a task ------------------------------------------------------------------
- *
- * A message is at first only an MPI request that is stored in its work, so that a short wait costs
- * no more than MPI's own. Once a wait for it takes longer, the message is turned into a task, which
- * has a deadline, is reported to the other ranks, and ends when the communicator breaks. */
-
-/* Index in work->state of the number of calls of dpar_test. work->state[0] holds the request. */
-enum { DPARI_MPI_LOOKS = 1 };
+/* ==== mpi/point_to_point.c ==== */
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)
 {
@@ -4253,12 +4363,12 @@ static void dpari_mpi_light_unlink(dpari_mpi_world *world, dpar_work *work)
     }
 }
 
-/* Posts a message without a task. Returns 0 if it was not posted, so that it needs a task. */
-static int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *call, dpar_work *work)
+DPARI_INTERNAL int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *call,
+                                            dpar_work *work)
 {
     const MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
     const dpari_mpi_count n = (dpari_mpi_count)call->count;
-    dpari_mpi_record *r;
+    dpari_record *r;
     MPI_Request request;
     int code;
     if (!dpari_mpi_is_light(context, call)) {
@@ -4274,13 +4384,7 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *cal
     }
     context->records++;
     r = dpari_mpi_record_at(context, context->records);
-    r->sequence = 0;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
+    *r = dpari_record_of(call, 0);
     r->state = DPAR_MORE;
     work->comm = &context->comm;
     work->status = DPAR_MORE;
@@ -4297,8 +4401,7 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *context, const dpar_call *cal
     return 1;
 }
 
-/* Turns a message into a task. Returns NULL if there is no memory. */
-static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
     const MPI_Request request = dpari_mpi_light_request(work);
@@ -4353,7 +4456,7 @@ static void dpari_mpi_light_done(dpar_work *work)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
     dpari_mpi_light_unlink(context->world, work);
-    if (work->record + DPARI_MPI_RING > context->records) {
+    if (work->record + DPARI_RECORDS > context->records) {
         dpari_mpi_record_at(context, work->record)->state = DPAR_OK;
     }
     work->status = DPAR_OK;
@@ -4361,9 +4464,7 @@ static void dpari_mpi_light_done(dpar_work *work)
     work->comm = NULL;
 }
 
-/* Abandons a message on closing, because there was no memory for its task. The world's memory is
- * kept, because MPI may still use it. */
-static void dpari_mpi_light_lose(dpar_work *work)
+DPARI_INTERNAL void dpari_mpi_light_lose(dpar_work *work)
 {
     dpari_mpi_world *world = dpari_mpi_ctx_of(work->comm)->world;
     dpari_mpi_light_unlink(world, work);
@@ -4373,8 +4474,7 @@ static void dpari_mpi_light_lose(dpar_work *work)
     work->phase = DPARI_MPI_FINISHED;
 }
 
-/* Tests whether a message is done. */
-static void dpari_mpi_light_test(dpar_work *work)
+DPARI_INTERNAL void dpari_mpi_light_test(dpar_work *work)
 {
     MPI_Request request = dpari_mpi_light_request(work);
     MPI_Status state;
@@ -4393,9 +4493,7 @@ static void dpari_mpi_light_test(dpar_work *work)
     }
 }
 
-/* Tests a message for the look-th time. It becomes a task after DPARI_MPI_POLLS times, or at once
- * if there are other tasks, because these have to advance, too. */
-static void dpari_mpi_light_look(dpar_work *work, int64_t look)
+DPARI_INTERNAL void dpari_mpi_light_look(dpar_work *work, int64_t look)
 {
     const dpari_mpi_ctx *context = dpari_mpi_ctx_of(work->comm);
     if ((look < DPARI_MPI_POLLS && context->comm.status >= 0 && context->world->tasks == NULL) ||
@@ -4404,183 +4502,403 @@ static void dpari_mpi_light_look(dpar_work *work, int64_t look)
     }
 }
 
-/* Fails with DPAR_E_ARG, and a message, for a tag that MPI does not allow. */
-static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *context, const dpar_call *call)
+/* ==== mpi/progress.c ==== */
+
+static int dpari_mpi_post_step(dpari_mpi_task *task)
 {
-    if (!dpari_kind_sends(call->kind) || call->tag <= context->tag_most) {
-        return DPAR_OK;
+    if (dpari_mpi_is_empty(task)) {
+        task->last = 1;
+        return MPI_SUCCESS;
     }
-    return dpari_wrong(&context->comm.why, "%s: the tag is %d, but this MPI allows at most %d",
-                       dpar_call_name(call->kind), call->tag, context->tag_most);
+    task->posted = 1;
+    switch (task->path) {
+    case DPARI_MPI_MOVE: return dpari_mpi_move(task);
+    case DPARI_MPI_MESSAGE: return dpari_mpi_message(task);
+    case DPARI_MPI_EXCHANGE: return dpari_mpi_exchange(task);
+    case DPARI_MPI_PIECES: return dpari_mpi_pieces(task);
+    case DPARI_MPI_STAGED: return dpari_mpi_staged(task);
+    case DPARI_MPI_SCATTER: return dpari_mpi_scatter(task);
+    case DPARI_MPI_SCATTER_STAGED: return dpari_mpi_scatter_staged(task);
+    case DPARI_MPI_GATHERED: return dpari_mpi_gathered(task);
+    case DPARI_MPI_DOUBLING: return dpari_mpi_doubling(task);
+    case DPARI_MPI_WITHIN: return dpari_mpi_within(task);
+    case DPARI_MPI_LEVELS:
+    case DPARI_MPI_TRADES: return dpari_mpi_levels_step(task);
+    case DPARI_MPI_DEALS: return dpari_mpi_deals_step(task);
+    case DPARI_MPI_ORDERED: return dpari_mpi_ordered(task);
+    default: return dpari_mpi_ordered_scatter(task);
+    }
 }
 
-/* Waits for a task without a work, and recycles it. */
-static dpar_status dpari_mpi_settle(dpari_mpi_task *task)
+/* Processes the data that arrived, once all requests of a step are done. */
+static void dpari_mpi_land(dpari_mpi_task *task)
 {
-    dpar_status status;
-    if (task->finished != DPARI_MPI_FINISHED) {
-        dpari_mpi_await(task, &task->finished);
+    task->posted = 0;
+    switch (task->path) {
+    case DPARI_MPI_PIECES: dpari_mpi_pieces_land(task); break;
+    case DPARI_MPI_STAGED: dpari_mpi_staged_land(task); break;
+    case DPARI_MPI_SCATTER: dpari_mpi_scatter_land(task); break;
+    case DPARI_MPI_SCATTER_STAGED: dpari_mpi_scatter_staged_land(task); break;
+    case DPARI_MPI_GATHERED: dpari_mpi_gathered_land(task); break;
+    case DPARI_MPI_DOUBLING: dpari_mpi_doubling_land(task); break;
+    case DPARI_MPI_LEVELS:
+    case DPARI_MPI_TRADES: dpari_mpi_levels_land(task); break;
+    case DPARI_MPI_DEALS: dpari_mpi_deals_land(task); break;
+    case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(task); break;
+    case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(task); break;
+    default: break;
     }
-    status = task->status;
-    if (task->requests == 0) {
-        dpari_mpi_give(task);
-    }
-    return status;
 }
 
-static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *call)
+/* Posts the requests of the next step: first those of the check (check = 1, or a split), then those
+ * of the operation. */
+static int dpari_mpi_step(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpari_mpi_task *task;
-    int32_t block = context->options.blocking;
-    int finalized = 0;
-    if (call->kind == DPAR_CALL_BARRIER) { /* freeing a plan or grid begins with a barrier */
-        MPI_Finalized(&finalized);
-        if (finalized) {
-            comm->status = DPAR_E_ARG;
-            dpari_mpi_put_why(&comm->why, "MPI is finalised already: free plans, grids and "
-                                          "communicators before MPI_Finalize");
-            return DPAR_E_ARG;
+    int code;
+    if (dpari_mpi_check_step(task, &code)) {
+        return code;
+    }
+    task->phase = DPARI_MPI_RUNNING;
+    return dpari_mpi_post_step(task);
+}
+
+/* True if everything that was posted is done, in the node's memory and between nodes. */
+static int32_t dpari_mpi_posted_done(dpari_mpi_task *task)
+{
+    return (!task->inside_on || dpari_mpi_inside_done(task)) &&
+           (task->requests == 0 || dpari_mpi_requests_done(task));
+}
+
+/* Advances a task as far as is possible now, which may end it. Without `tests` it only posts, and
+ * does not test requests that were posted. */
+static void dpari_mpi_proceed(dpari_mpi_task *task, int32_t tests)
+{
+    dpari_mpi_ctx *context = task->ctx;
+    for (;;) {
+        int code;
+        if (context->comm.status < 0 ||
+            ((task->requests > 0 || task->inside_on) && !(tests && dpari_mpi_posted_done(task)))) {
+            break;
+        }
+        dpari_mpi_release_pieces(task);
+        if (task->posted) {
+            dpari_mpi_land(task);
+        }
+        if (task->last || context->comm.status < 0) {
+            break;
+        }
+        code = dpari_mpi_step(task);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_failed(context, task, NULL, code);
+            break;
+        }
+        if (task->last) {
+            dpari_mpi_fed(task);
         }
     }
-    if (block) {
-        dpari_mpi_bring_along(context);
+    if (context->comm.status < 0) {
+        dpari_mpi_end(task, context->comm.status);
+    } else if (task->last && task->requests == 0 && !task->inside_on && !task->posted) {
+        dpari_mpi_end(task, DPAR_OK);
     }
-    task = dpari_mpi_begin(context, call, NULL, block);
-    return task != NULL ? dpari_mpi_settle(task) : (dpar_status)DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_mpi_post_one(dpari_mpi_ctx *context, const dpar_call *call,
-                                      dpar_work *work)
+DPARI_INTERNAL void dpari_mpi_pump(dpari_mpi_world *world)
 {
-    return dpari_mpi_post_light(context, call, work) ||
-                   dpari_mpi_begin(context, call, work, 0) != NULL
-               ? (dpar_status)DPAR_OK
-               : (dpar_status)DPAR_E_MEMORY;
+    dpari_mpi_task *task, *after;
+    dpar_work *work, *next;
+    for (work = world->light; work != NULL; work = next) {
+        next = work->next;
+        if (work->comm->status >= 0) {
+            dpari_mpi_light_test(work);
+        }
+    }
+    world->pass++;
+    for (task = world->tasks; task != NULL; task = after) {
+        dpari_mpi_ctx *context = task->ctx;
+        int64_t unfed = context->unfed;
+        int32_t feeding = task->feeding;
+        after = task->after;
+        if (feeding && context->pass == world->pass && context->comm.status >= 0) {
+            continue;
+        }
+        dpari_mpi_proceed(task, 1);
+        if (feeding && context->unfed == unfed) {
+            context->pass = world->pass;
+        }
+    }
 }
 
-static dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+DPARI_INTERNAL void dpari_mpi_look_round(dpari_mpi_task *task)
 {
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpar_status status = dpari_mpi_tag_fits(context, call);
+    const double now = MPI_Wtime();
+    if (dpari_mpi_trade_notes(task, now) && task->path == DPARI_MPI_DEALS &&
+        task->ctx->comm.status >= 0) {
+        dpari_mpi_deal_compare(task);
+    }
+    dpari_mpi_check_deadline(task, now);
+}
+
+DPARI_INTERNAL void dpari_mpi_await(dpari_mpi_task *task, const int32_t *finished)
+{
+    dpari_mpi_world *world = task->ctx->world;
+    int32_t polls = 0;
+    for (;;) {
+        dpari_mpi_pump(world);
+        if (*finished == DPARI_MPI_FINISHED) {
+            return;
+        }
+        polls++;
+        if (polls >= DPARI_MPI_POLLS) {
+            polls = DPARI_MPI_POLLS;
+            DPARI_MPI_YIELD();
+            dpari_mpi_look_round(task);
+        } else if (polls % 128 == 0) {
+            dpari_mpi_look_round(task);
+        }
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_bring_along(dpari_mpi_ctx *context)
+{
+    dpari_mpi_task *task = context->world->tasks;
+    while (task != NULL) {
+        if (task->feeding) {
+            dpari_mpi_pump(context->world);
+            task = context->world->tasks;
+            if (task != NULL && task->feeding) {
+                dpari_mpi_look_round(task);
+            }
+        } else {
+            task = task->after;
+        }
+    }
+}
+
+DPARI_INTERNAL dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpar_call *call,
+                                               dpar_work *work, int32_t block)
+{
+    dpari_mpi_task *task = dpari_mpi_new(context, call, work);
+    const int32_t message = dpari_kind_sends(call->kind);
+    if (task == NULL) {
+        (void)dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                        "%s: no memory for the state of the operation (%ld bytes)",
+                        dpar_call_name(call->kind), (int64_t)sizeof *task);
+        return NULL;
+    }
+    if (!message) {
+        task->sequence = context->sequence++;
+        task->feeding = 1;
+        task->block = block && task->path < DPARI_MPI_WITHIN;
+        if (work != NULL) {
+            work->sequence = task->sequence;
+        }
+    }
+    dpari_mpi_record_task(task);
+    context->unfed += task->feeding;
+    /* Notes are read every 256 collectives, so that they do not accumulate. The last ones are read
+     * here and not by dpari_mpi_close, because MPICH 4.0 over UCX may hang in MPI_Finalize if the
+     * last call before it was a probe. */
+    if (!message && (task->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
+        dpari_mpi_listen(context);
+    }
+    if (message || context->unfed == 1) {
+        /* Without tests: a test between a receive and the send that is posted next would slow down
+         * long messages in both directions, by a factor of 1.3 to 1.8. */
+        dpari_mpi_proceed(task, 0);
+    }
+    return task;
+}
+
+/* ==== mpi/nodes.c ==== */
+
+DPARI_INTERNAL int dpari_mpi_env(const char *name)
+{
+    const char *text;
+    dpari_site site;
+    dpari_site_here(&site);
+    text = dpari_site_env(&site, name);
+    return text != NULL ? atoi(text) : 0;
+}
+
+/* Describes the ranks of a node as a job started by dpar, with an id that no other job has. */
+static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
+{
+    int rank = 0, size = 1;
+    dpar_text t;
+    memset(job, 0, sizeof *job);
+    MPI_Comm_rank(node, &rank);
+    MPI_Comm_size(node, &size);
+    job->kind = DPAR_LAUNCHER_DPAR;
+    job->rank = job->local_rank = (int32_t)rank;
+    job->size = job->local_size = (int32_t)size;
+    dpar_text_init(&t, job->id, sizeof job->id);
+    dpari_text_say(&t, "node %ld %ld", (int64_t)getpid(), (int64_t)(MPI_Wtime() * 1e9));
+    return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
+}
+
+/* Returns the worst status of all ranks, and sets *why to the message of the rank that has it.
+ * DPAR_E_PEER and DPAR_E_TIMEOUT count as less bad than other errors, because they usually follow
+ * from another rank's failure. Collective. */
+static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why)
+{
+    enum { CAUSE = 1000 };
+    struct {
+        int status, rank;
+    } own, worst;
+    int code;
+    own.status = (int)mine;
+    own.status -= mine < 0 && mine != DPAR_E_PEER && mine != DPAR_E_TIMEOUT ? (int)CAUSE : 0;
+    MPI_Comm_rank(user, &own.rank);
+    worst = own;
+    code = MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, user);
+    worst.status += worst.status <= -CAUSE ? (int)CAUSE : 0;
+    if (code == MPI_SUCCESS && worst.status < 0) {
+        code = MPI_Bcast(said->text, (int)sizeof said->text, MPI_CHAR, worst.rank, user);
+    }
+    if (code != MPI_SUCCESS) {
+        return dpari_mpi_say(why, "comparing the results of all ranks", code);
+    }
+    if (worst.status < 0) {
+        dpari_mpi_put_why(why, said->text);
+    }
+    return (dpar_status)worst.status;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_all_well(dpari_mpi_ctx *context, dpar_status mine,
+                                              dpar_why *said)
+{
+    dpar_why *why = &context->comm.why;
+    const dpar_status status = dpari_mpi_worst(context->main, mine, said, why);
+    return status < 0 ? dpari_mpi_break(context, status, why->text, 0) : status;
+}
+
+/* Makes the communicator of a node's memory, once the node's ranks are known. Fails on all ranks if
+ * it fails on any. Collective. */
+static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_desc *options,
+                                  dpar_comm **node, dpar_why *why)
+{
+    dpar_launcher_info job;
+    dpar_world_desc o;
+    dpar_comm *made = NULL;
+    dpar_why said;
+    dpar_status status = DPAR_OK;
+    int code = dpari_mpi_name(own, &job);
+    memset(&o, 0, sizeof o);
+    if (options != NULL) {
+        o = *options;
+    }
+    o.threads = 0;
+    memset(&said, 0, sizeof said);
+    if (code != MPI_SUCCESS) {
+        status = dpari_mpi_say(&said, "MPI_Bcast", code);
+    } else {
+        status = dpari_job_try(&job, &o, &said);
+    }
+    status = dpari_mpi_worst(user, status, &said, why);
     if (status < 0) {
         return status;
     }
-    status = dpari_mpi_post_one(context, call, work);
-    return status >= 0 && work->status < 0 ? work->status : status;
+    status = dpari_job_join(&job, &o, &made, &said);
+    status = dpari_mpi_worst(user, status, &said, why);
+    if (status < 0) {
+        (void)dpar_comm_free(made); /* it may have failed only on another node */
+        return status;
+    }
+    *node = made;
+    return DPAR_OK;
 }
 
-static dpar_status dpari_mpi_test(dpar_work *work)
+/* Seconds after which ranks time out that MPI reports to be on one node but that share no
+ * memory. */
+enum { DPARI_MPI_MEETING = 20 };
+
+/* Makes *node: the ranks of this node, in the order of `own`. With DPAR_MPI_NODE=n, each node is
+ * treated as several nodes of at most n ranks. Collective. */
+static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
 {
-    dpari_mpi_task *task;
-    if (work->phase == DPARI_MPI_LIGHT) {
-        dpari_mpi_light_look(work, work->state[DPARI_MPI_LOOKS]++);
-        if (work->phase == DPARI_MPI_LIGHT) {
-            return DPAR_MORE;
+    MPI_Comm whole = MPI_COMM_NULL;
+    const int most = dpari_mpi_env("DPAR_MPI_NODE");
+    int code = MPI_Comm_split_type(own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &whole), rank = 0;
+    if (code == MPI_SUCCESS) {
+        MPI_Comm_rank(whole, &rank);
+        code = MPI_Comm_split(whole, most > 0 ? rank / most : 0, 0, node);
+        MPI_Comm_free(&whole);
+    }
+    return code;
+}
+
+/* Splits ranks that MPI reports to be on one node but that may be on several: in containers of one
+ * machine, or on machines with the same name. The first rank publishes a name (dpari_os_show).
+ * Ranks that see it are on its node, and the others repeat this among themselves. Collective over
+ * *node, which becomes this rank's part of it. */
+static int dpari_mpi_part_node(MPI_Comm *node)
+{
+    int code = MPI_SUCCESS, all = 0, sees = 0;
+    while (code == MPI_SUCCESS && !sees) {
+        MPI_Comm part = MPI_COMM_NULL;
+        uint64_t shown[2] = {0, 0}; /* the name, and 1 if it was published */
+        int rank = 0, fd = -1;
+        MPI_Comm_rank(*node, &rank);
+        if (rank == 0) {
+            fd = dpari_os_show(&shown[0]);
+            shown[1] = fd >= 0;
+        }
+        code = MPI_Bcast(shown, (int)sizeof shown, MPI_BYTE, 0, *node);
+        sees = rank == 0 || shown[1] == 0 || dpari_os_sees(shown[0]);
+        if (code == MPI_SUCCESS) { /* also waits until all ranks have looked for the name, before it
+                                      is removed */
+            code = MPI_Allreduce(&sees, &all, 1, MPI_INT, MPI_MIN, *node);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (code == MPI_SUCCESS && !all) {
+            code = MPI_Comm_split(*node, sees, 0, &part);
+            MPI_Comm_free(node);
+            *node = part;
         }
     }
-    if (work->phase != DPARI_MPI_FINISHED) {
-        memcpy(&task, work->state, sizeof task);
-        dpari_mpi_pump(task->ctx->world);
-        if (work->phase != DPARI_MPI_FINISHED) {
-            dpari_mpi_look_round(task);
-            return DPAR_MORE;
-        }
-    }
-    return work->status;
+    return code;
 }
 
-static dpar_status dpari_mpi_wait(dpar_work *work)
+DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t *nodes,
+                                          dpar_why *flat)
 {
-    dpari_mpi_task *task;
-    int64_t look;
-    for (look = 0; work->phase == DPARI_MPI_LIGHT; look++) {
-        dpari_mpi_light_look(work, look);
+    MPI_Comm node = MPI_COMM_NULL;
+    dpar_world_desc options;
+    dpar_comm *made = NULL;
+    int size = 0, here = 0, first = 0, all = 0;
+    memset(flat, 0, sizeof *flat);
+    memset(&options, 0, sizeof options);
+    if (o->flat) {
+        dpari_mpi_put_why(flat, "flat = 1 or DPAR_MPI_FLAT is set");
+        return NULL;
     }
-    if (work->phase != DPARI_MPI_FINISHED) {
-        memcpy(&task, work->state, sizeof task);
-        dpari_mpi_await(task, &work->phase);
+    if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
+        dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
+        return NULL;
     }
-    return work->status;
-}
-
-static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
-{
-    dpar_work work;
-    dpar_status status;
-    if (!dpari_kind_sends(call->kind)) {
-        return dpari_mpi_run_collective(comm, call);
-    }
-    status = dpari_mpi_post(comm, call, &work);
-    return status < 0 ? status : dpari_mpi_wait(&work);
-}
-
-/* Posts the calls up to the first that fails. Returns how many were posted. */
-static int32_t dpari_mpi_post_all(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n,
-                                  dpar_work *works, dpar_status *status)
-{
-    int32_t i;
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_tag_fits(context, &calls[i]);
-        if (*status < 0) {
-            return 0;
+    MPI_Comm_size(own, &size);
+    MPI_Comm_rank(node, &here);
+    first = here == 0;
+    if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
+        (all == size && size > 1)) {
+        dpari_mpi_put_why(flat, "no two ranks are on the same node");
+    } else {
+        options.timeout_s = DPARI_MPI_MEETING;
+        if (o->timeout_s > 0) {
+            options.timeout_s = dpari_leastf(o->timeout_s, options.timeout_s);
         }
+        (void)dpari_mpi_meet(own, node, &options, &made, flat);
     }
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_post_one(context, &calls[i], &works[i]);
-        if (*status < 0) {
-            return i;
-        }
+    MPI_Comm_free(&node);
+    *nodes = (int32_t)all;
+    if (made != NULL) {
+        made->timeout_s = o->timeout_s;
     }
-    return n;
+    return made;
 }
-
-/* Posts all calls and waits for them. Returns the first failure. */
-static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n)
-{
-    dpar_work few[DPARI_MPI_FEW], *own = few;
-    dpar_status status = DPAR_OK;
-    int32_t i, posted;
-    if (n > DPARI_MPI_FEW) {
-        own = (dpar_work *)malloc((size_t)n * sizeof *own);
-        if (own == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *own);
-        }
-    }
-    posted = dpari_mpi_post_all(context, calls, n, own, &status);
-    for (i = 0; i < posted; i++) {
-        const dpar_status one = dpari_mpi_wait(&own[i]);
-        if (status >= 0) {
-            status = one;
-        }
-    }
-    if (own != few) {
-        free(own);
-    }
-    return status;
-}
-
-static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
-                                   dpar_work *works)
-{
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpar_status status = DPAR_OK;
-    if (works == NULL) {
-        return dpari_mpi_batch_now(context, calls, n);
-    }
-    (void)dpari_mpi_post_all(context, calls, n, works, &status);
-    return status;
-}
-
-static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
-                                  const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why);
-static dpar_status dpari_mpi_close(dpar_comm *comm);
-static void dpari_mpi_close_part(dpar_comm *part);
-static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why);
-static int dpari_mpi_env(const char *name);
-static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node);
 
 /* Sets the fields of `levels` from first[r], the lowest rank of r's node. The ranks of a node keep
  * their order. */
@@ -4612,14 +4930,12 @@ static void dpari_mpi_sort_nodes(dpari_mpi_levels *levels, const int *first, int
     }
 }
 
-/* Finds out which ranks share memory, and makes the engine's communicator of this node's ranks.
- * Collective. */
-static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
+DPARI_INTERNAL dpar_status dpari_mpi_find_levels(dpar_comm *comm)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpari_mpi_levels *levels = &context->level;
     const size_t n = (size_t)comm->size;
-    int mine = (int)comm->rank, *first, code = MPI_SUCCESS;
+    int mine = (int)comm->rank, *first;
     dpar_status status;
     dpar_why said;
     int32_t k, lane;
@@ -4635,19 +4951,20 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
                            comm->size,
                            (int64_t)(n * sizeof *first + (5 * n + 1) * sizeof *levels->node_of));
     }
-    status = dpari_mpi_worst(context->main, status, &said, &comm->why);
+    status = dpari_mpi_all_well(context, status, &said);
     if (status >= 0) {
-        code = MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, context->main);
+        status =
+            dpari_mpi_failed(context, NULL, "finding the nodes",
+                             MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, context->main));
     }
-    if (status >= 0 && code == MPI_SUCCESS) {
+    if (status >= 0) {
         levels->lane_of = levels->node_of + n;
         levels->member = levels->lane_of + n;
         dpari_mpi_sort_nodes(levels, first, comm->size);
     }
     free(first);
-    if (status < 0 || code != MPI_SUCCESS) {
-        return status < 0 ? dpari_mpi_break(context, status, comm->why.text, 0)
-                          : dpari_mpi_failed(context, NULL, "finding the nodes", code);
+    if (status < 0) {
+        return status;
     }
     levels->node = levels->node_of[comm->rank];
     lane = levels->lane_of[comm->rank];
@@ -4656,16 +4973,16 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
                               ? levels->member[levels->begin[k] + lane]
                               : -1;
     }
-    if (levels->nodes < comm->size) {
-        status = dpar_comm_split(comm->node, 0, 0, &levels->inside);
-        said = comm->node->why;
-        status = dpari_mpi_worst(context->main, status, &said, &comm->why);
-        if (status < 0) {
-            return dpari_mpi_break(context, status, comm->why.text, 0);
-        }
+    if (levels->nodes == comm->size) {
+        return DPAR_OK;
+    }
+    status = dpar_comm_split(comm->node, 0, 0, &levels->inside);
+    said = comm->node->why;
+    status = dpari_mpi_all_well(context, status, &said);
+    if (status >= 0) {
         levels->inside->timeout_s = -1; /* `comm` has the deadline */
     }
-    return DPAR_OK;
+    return status;
 }
 
 /* Sets *first, which holds this rank, to the lowest rank of its node. Collective. */
@@ -4715,20 +5032,18 @@ static void dpari_mpi_host_here(char *name, int number)
     if (dpari_mpi_env("DPAR_MPI_NODE") > 0) { /* simulated nodes have the same name, so number
                                                  them */
         dpar_text_init(&t, name + strlen(name), 8);
-        dpari_text_char(&t, '#');
-        dpari_text_int(&t, number);
+        dpari_text_say(&t, "#%d", (int32_t)number);
     }
 }
 
-/* Finds the names of the nodes, which their lowest ranks send, and the node of each rank, for
- * messages. Keeps no names if there is only one node. Collective. */
-static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
+DPARI_INTERNAL dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
 {
     dpari_mpi_world *world = context->world;
     const int32_t n = context->comm.size;
+    const char *finding = "finding the nodes";
     int *count = (int *)malloc((size_t)n * 2 * sizeof *count), first = (int)context->comm.rank,
         code;
-    int32_t hosts;
+    int32_t hosts = 0;
     char name[DPARI_MPI_NAME];
     dpar_status status = DPAR_OK;
     dpar_why said;
@@ -4740,17 +5055,17 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
     }
     code = dpari_mpi_first_here(context, &first);
     if (code == MPI_SUCCESS) {
-        status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
+        status = dpari_mpi_all_well(context, status, &said);
+    } else {
+        status = dpari_mpi_failed(context, NULL, finding, code);
     }
-    if (code == MPI_SUCCESS && status >= 0) {
+    if (status >= 0) {
         code = MPI_Allgather(&first, 1, MPI_INT, world->host_of, 1, MPI_INT, context->main);
+        status = dpari_mpi_failed(context, NULL, finding, code);
     }
-    if (code != MPI_SUCCESS || status < 0) {
-        free(count);
-        return code != MPI_SUCCESS ? dpari_mpi_failed(context, NULL, "finding the nodes", code)
-                                   : dpari_mpi_break(context, status, context->comm.why.text, 0);
+    if (status >= 0) {
+        hosts = dpari_mpi_number_hosts(world->host_of, count, count + n, n);
     }
-    hosts = dpari_mpi_number_hosts(world->host_of, count, count + n, n);
     if (hosts > 1) {
         world->host = (char(*)[DPARI_MPI_NAME])calloc((size_t)hosts, DPARI_MPI_NAME);
         if (world->host == NULL) {
@@ -4758,22 +5073,42 @@ static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
                 dpari_say(DPAR_E_MEMORY, &said, "no memory for the names of %d nodes (%ld bytes)",
                           hosts, (int64_t)hosts * DPARI_MPI_NAME);
         }
-        status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
+        status = dpari_mpi_all_well(context, status, &said);
         dpari_mpi_host_here(name, world->host_of[context->comm.rank]);
     }
     if (hosts > 1 && status >= 0) {
         code = MPI_Allgatherv(name, count[context->comm.rank], MPI_CHAR, world->host, count,
                               count + n, MPI_CHAR, context->main);
+        status = dpari_mpi_failed(context, NULL, finding, code);
     }
     free(count);
-    if (status < 0) {
-        return dpari_mpi_break(context, status, context->comm.why.text, 0);
-    }
-    if (code == MPI_SUCCESS) {
+    if (status >= 0) {
         code = MPI_Comm_group(context->main, &world->all);
+        status = dpari_mpi_failed(context, NULL, finding, code);
     }
-    return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
-                               : dpari_mpi_failed(context, NULL, "finding the nodes", code);
+    return status;
+}
+
+/* ==== mpi/tuning.c ==== */
+
+/* Returns zeroed memory on all ranks. Returns NULL on all, and breaks the communicator, if one has
+ * none. Collective. */
+static void *dpari_mpi_buffers(dpari_mpi_ctx *context, int64_t bytes, dpar_status *status)
+{
+    void *memory = calloc(1, (size_t)bytes + 1);
+    dpar_why said;
+    memset(&said, 0, sizeof said);
+    *status = DPAR_OK;
+    if (memory == NULL) {
+        *status = dpari_say(DPAR_E_MEMORY, &said,
+                            "no memory for the buffers of a measurement (%ld bytes)", bytes);
+    }
+    *status = dpari_mpi_all_well(context, *status, &said);
+    if (*status < 0) {
+        free(memory);
+        memory = NULL;
+    }
+    return memory;
 }
 
 /* ---- which messages are sent in two parts ----
@@ -4853,47 +5188,35 @@ static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
                : 0;
 }
 
-/* Measures world->at_once. Collective. */
-static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context)
+DPARI_INTERNAL dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *context)
 {
     const dpari_mpi_levels *levels = &context->level;
     const int first = levels->node_of != NULL ? levels->member[0] : 0;
     const int second =
         levels->node_of != NULL && levels->nodes > 1 ? levels->member[levels->begin[1]] : 1;
-    const int me = (int)context->comm.rank;
+    const int me = (int)context->comm.rank, measures = me == first || me == second;
     dpari_mpi_probe probe;
-    dpar_status status = DPAR_OK;
-    dpar_why said;
-    int found = 0, code;
+    dpar_status status;
+    int found = 0;
     if (context->comm.size == 1 || levels->nodes == 1) {
         return DPAR_OK;
     }
-    memset(&said, 0, sizeof said);
-    memset(&probe, 0, sizeof probe);
-    if (me == first || me == second) {
-        probe.comm = context->side;
-        probe.peer = me == first ? second : first;
-        probe.decides = me == first;
-        probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
-        if (probe.memory == NULL) {
-            status = dpari_say(DPAR_E_MEMORY, &said,
-                               "no memory for the buffers that measure messages (%ld bytes)",
-                               (int64_t)4 * DPARI_MPI_AT_ONCE_LAST);
-        }
-    }
-    status = dpari_mpi_worst(context->main, status, &said, &context->comm.why);
+    probe.comm = context->side;
+    probe.peer = me == first ? second : first;
+    probe.decides = me == first;
+    probe.memory = (unsigned char *)dpari_mpi_buffers(
+        context, measures ? 4 * DPARI_MPI_AT_ONCE_LAST : 0, &status);
     if (status < 0) {
-        free(probe.memory);
-        return dpari_mpi_break(context, status, context->comm.why.text, 0);
+        return status;
     }
-    if (probe.memory != NULL) {
+    if (measures) {
         found = dpari_mpi_measure_at_once(&probe);
-        free(probe.memory);
     }
-    code = MPI_Bcast(&found, 1, MPI_INT, first, context->side);
+    free(probe.memory);
+    status = dpari_mpi_failed(context, NULL, "measuring messages",
+                              MPI_Bcast(&found, 1, MPI_INT, first, context->side));
     context->world->at_once = found;
-    return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
-                               : dpari_mpi_failed(context, NULL, "measuring messages", code);
+    return status;
 }
 
 /* Sets *best, on all ranks, to the seconds of an all-reduce of `bytes`: the shortest of TURNS times
@@ -4960,10 +5283,7 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *comm, int32_t varies, int64_t 
     return status == DPAR_OK ? dpar_broadcast(comm, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
-/* Measures world->dealt. It is not measured for many ranks, because each rank would have to connect
- * to each other rank, and because sending by nodes then saves most messages in any case.
- * Collective. */
-static dpar_status dpari_mpi_find_dealt(dpar_comm *comm)
+DPARI_INTERNAL dpar_status dpari_mpi_find_dealt(dpar_comm *comm)
 {
     dpari_mpi_ctx *x = dpari_mpi_ctx_of(comm);
     const int32_t lanes = x->level.lanes;
@@ -4972,19 +5292,16 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *comm)
     int32_t varies;
     dpar_status status;
     char *in;
-    dpar_why said;
     x->world->dealt[0] = x->world->dealt[1] = last;
     if (x->level.inside == NULL || lanes == 1 || x->level.nodes == 1 ||
         comm->size > DPARI_MPI_TRADED) {
         return DPAR_OK;
     }
-    in = (char *)calloc((size_t)comm->size * 2, (size_t)last);
-    counts = (int64_t *)calloc((size_t)comm->size, sizeof *counts);
-    memset(&said, 0, sizeof said);
-    dpari_mpi_put_why(&said, "no memory for the buffers that measure an all-to-all");
-    status = dpari_mpi_worst(
-        x->main, in != NULL && counts != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY,
-        &said, &comm->why);
+    counts = (int64_t *)dpari_mpi_buffers(x, comm->size * (8 + 2 * last), &status);
+    if (status < 0) {
+        return status;
+    }
+    in = (char *)(counts + comm->size);
     for (varies = 0; varies < 2; varies++) {
         int64_t bytes, found = -1;
         int32_t faster = 1;
@@ -4995,29 +5312,25 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *comm)
         }
         x->world->dealt[varies] = found;
     }
-    free(in);
     free(counts);
     x->records = 0; /* a report shows what the user called */
     return status;
 }
 
-/* Measures world->lanes_from: the size from which all lanes are faster than one. Collective. */
-static dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
+DPARI_INTERNAL dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
 {
     dpari_mpi_ctx *x = dpari_mpi_ctx_of(comm);
     const int64_t first = DPARI_MPI_LANES_FIRST, last = DPARI_MPI_LANES_LAST;
     int64_t bytes, found = 4 * last;
-    dpar_status status = DPAR_OK;
-    float *in = NULL;
-    dpar_why said;
+    dpar_status status;
+    float *in;
     if (x->level.inside == NULL || x->level.lanes == 1 || x->level.nodes == 1) {
         return DPAR_OK;
     }
-    in = (float *)calloc(2, (size_t)last);
-    memset(&said, 0, sizeof said);
-    dpari_mpi_put_why(&said, "no memory for the buffers that measure an all-reduce");
-    status = dpari_mpi_worst(
-        x->main, in != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY, &said, &comm->why);
+    in = (float *)dpari_mpi_buffers(x, 2 * last, &status);
+    if (status < 0) {
+        return status;
+    }
     for (bytes = first; status == DPAR_OK && bytes <= last && found > last; bytes *= 4) {
         double alone = 0, lanes = 0;
         status = dpari_mpi_sum_time(comm, bytes, 2 * bytes, in, &alone);
@@ -5030,6 +5343,591 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
     x->world->lanes_from = found;
     x->records = 0; /* a report shows what the user called */
     return status;
+}
+
+/* ==== mpi/engine_calls.c ==== */
+
+/* Fails with DPAR_E_ARG, and a message, for a tag that MPI does not allow. */
+static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *context, const dpar_call *call)
+{
+    if (!dpari_kind_sends(call->kind) || call->tag <= context->tag_most) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(&context->comm.why, "%s: the tag is %d, but this MPI allows at most %d",
+                       dpar_call_name(call->kind), call->tag, context->tag_most);
+}
+
+/* Waits for a task without a work, and recycles it. */
+static dpar_status dpari_mpi_settle(dpari_mpi_task *task)
+{
+    dpar_status status;
+    if (task->finished != DPARI_MPI_FINISHED) {
+        dpari_mpi_await(task, &task->finished);
+    }
+    status = task->status;
+    if (task->requests == 0) {
+        dpari_mpi_give(task);
+    }
+    return status;
+}
+
+static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *call)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpari_mpi_task *task;
+    int32_t block = context->options.blocking;
+    int finalized = 0;
+    if (call->kind == DPAR_CALL_BARRIER) { /* freeing a plan or grid begins with a barrier */
+        MPI_Finalized(&finalized);
+        if (finalized) {
+            comm->status =
+                dpari_wrong(&comm->why, "MPI is finalised already: free plans, grids and "
+                                        "communicators before MPI_Finalize");
+            return comm->status;
+        }
+    }
+    if (block) {
+        dpari_mpi_bring_along(context);
+    }
+    task = dpari_mpi_begin(context, call, NULL, block);
+    return task != NULL ? dpari_mpi_settle(task) : (dpar_status)DPAR_E_MEMORY;
+}
+
+static dpar_status dpari_mpi_post_one(dpari_mpi_ctx *context, const dpar_call *call,
+                                      dpar_work *work)
+{
+    return dpari_mpi_post_light(context, call, work) ||
+                   dpari_mpi_begin(context, call, work, 0) != NULL
+               ? (dpar_status)DPAR_OK
+               : (dpar_status)DPAR_E_MEMORY;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpar_status status = dpari_mpi_tag_fits(context, call);
+    if (status < 0) {
+        return status;
+    }
+    status = dpari_mpi_post_one(context, call, work);
+    return status >= 0 && work->status < 0 ? work->status : status;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_test(dpar_work *work)
+{
+    dpari_mpi_task *task;
+    if (work->phase == DPARI_MPI_LIGHT) {
+        dpari_mpi_light_look(work, work->state[DPARI_MPI_LOOKS]++);
+        if (work->phase == DPARI_MPI_LIGHT) {
+            return DPAR_MORE;
+        }
+    }
+    if (work->phase != DPARI_MPI_FINISHED) {
+        memcpy(&task, work->state, sizeof task);
+        dpari_mpi_pump(task->ctx->world);
+        if (work->phase != DPARI_MPI_FINISHED) {
+            dpari_mpi_look_round(task);
+            return DPAR_MORE;
+        }
+    }
+    return work->status;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_wait(dpar_work *work)
+{
+    dpari_mpi_task *task;
+    int64_t look;
+    for (look = 0; work->phase == DPARI_MPI_LIGHT; look++) {
+        dpari_mpi_light_look(work, look);
+    }
+    if (work->phase != DPARI_MPI_FINISHED) {
+        memcpy(&task, work->state, sizeof task);
+        dpari_mpi_await(task, &work->phase);
+    }
+    return work->status;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
+{
+    dpar_work work;
+    dpar_status status;
+    if (!dpari_kind_sends(call->kind)) {
+        return dpari_mpi_run_collective(comm, call);
+    }
+    status = dpari_mpi_post(comm, call, &work);
+    return status < 0 ? status : dpari_mpi_wait(&work);
+}
+
+/* Posts the calls up to the first that fails. Returns how many were posted. */
+static int32_t dpari_mpi_post_all(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n,
+                                  dpar_work *works, dpar_status *status)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        *status = dpari_mpi_tag_fits(context, &calls[i]);
+        if (*status < 0) {
+            return 0;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        *status = dpari_mpi_post_one(context, &calls[i], &works[i]);
+        if (*status < 0) {
+            return i;
+        }
+    }
+    return n;
+}
+
+/* Posts all calls and waits for them. Returns the first failure. */
+static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n)
+{
+    dpar_work few[DPARI_MPI_FEW], *own = few;
+    dpar_status status = DPAR_OK;
+    int32_t i, posted;
+    if (n > DPARI_MPI_FEW) {
+        own = (dpar_work *)malloc((size_t)n * sizeof *own);
+        if (own == NULL) {
+            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
+                             "batch: no memory for %d calls (%ld bytes)", n,
+                             n * (int64_t)sizeof *own);
+        }
+    }
+    posted = dpari_mpi_post_all(context, calls, n, own, &status);
+    for (i = 0; i < posted; i++) {
+        const dpar_status one = dpari_mpi_wait(&own[i]);
+        if (status >= 0) {
+            status = one;
+        }
+    }
+    if (own != few) {
+        free(own);
+    }
+    return status;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                           dpar_work *works)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpar_status status = DPAR_OK;
+    if (works == NULL) {
+        return dpari_mpi_batch_now(context, calls, n);
+    }
+    (void)dpari_mpi_post_all(context, calls, n, works, &status);
+    return status;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpari_mpi_memory *m;
+    void *base;
+    uintptr_t at;
+    if (context->world->node != NULL) { /* memory that the node's ranks can access */
+        dpar_status status = dpar_comm_alloc(context->world->node, bytes, memory);
+        if (status < 0) {
+            comm->why = context->world->node->why;
+        }
+        return status;
+    }
+    base = bytes > PTRDIFF_MAX - 8192 ? NULL : calloc(1, (size_t)bytes + 8192);
+    if (base == NULL) {
+        return dpari_say(DPAR_E_MEMORY, &comm->why, "dpar_comm_alloc: no memory for %ld bytes",
+                         bytes);
+    }
+    at = ((uintptr_t)base + sizeof *m + 4095u) & ~(uintptr_t)4095u;
+    m = (dpari_mpi_memory *)(void *)((char *)base + (at - (uintptr_t)base) - sizeof *m);
+    m->base = base;
+    m->before = NULL;
+    m->after = context->world->memory;
+    if (m->after != NULL) {
+        m->after->before = m;
+    }
+    context->world->memory = m;
+    *memory = m + 1;
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL void dpari_mpi_release(dpar_comm *comm, void *memory)
+{
+    dpari_mpi_world *world = dpari_mpi_ctx_of(comm)->world;
+    dpari_mpi_memory *m = (dpari_mpi_memory *)memory;
+    if (m == NULL) {
+        return;
+    }
+    if (world->node != NULL) {
+        dpar_comm_release(world->node, memory);
+        return;
+    }
+    m--;
+    if (m->before != NULL) {
+        m->before->after = m->after;
+    } else {
+        world->memory = m->after;
+    }
+    if (m->after != NULL) {
+        m->after->before = m->before;
+    }
+    if (!world->held) {
+        free(m->base);
+    }
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
+{
+    int level = MPI_THREAD_SINGLE;
+    if (!on) { /* waits in a node's memory call this to advance MPI messages */
+        dpari_mpi_pump(dpari_mpi_ctx_of(comm)->world);
+        return DPAR_OK;
+    }
+    MPI_Query_thread(&level);
+    if (level == MPI_THREAD_MULTIPLE) {
+        return dpari_say(DPAR_E_SYSTEM, &comm->why,
+                         "dpar_comm_progress: the MPI engine has no progress thread: call "
+                         "dpar_test now and then, or enable MPI's own progress thread");
+    }
+    return dpari_say(DPAR_E_SYSTEM, &comm->why,
+                     "dpar_comm_progress: no progress thread is possible: MPI was initialised "
+                     "without MPI_THREAD_MULTIPLE");
+}
+
+DPARI_INTERNAL void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpar_why why;
+    dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
+    dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
+}
+
+DPARI_INTERNAL void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    int32_t r;
+    dpari_mpi_listen(context);
+    dpari_record_report(out, comm, context->ring, context->records);
+    for (r = 0; context->heard != NULL && r < comm->size; r++) {
+        const dpari_record *h = &context->heard[r].call;
+        if (h->sequence != 0) {
+            dpari_text_say(out, "rank %d reported that it waits in ", r);
+            dpari_mpi_describe_note(out, h);
+            dpari_text_char(out, '\n');
+        }
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
+{
+    const dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    if (comm->node == NULL) {
+        dpar_text_put(out, ", all communication by MPI messages: ");
+        dpar_text_put(out, context->world->flat.text);
+        return;
+    }
+    dpari_text_say(out, " on %d node%s; the %d rank%s of this node by its shared memory",
+                   context->level.nodes,
+                   context->level.nodes == 1 ? "" : "s that exchange MPI messages",
+                   comm->node->size, comm->node->size == 1 ? "" : "s");
+}
+
+/* ==== mpi/closing.c ==== */
+
+/* Ends works of the context that nobody has waited for. Keeps their memory, because MPI may still
+ * use it. Returns their number. */
+static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *context)
+{
+    dpari_mpi_task *task, *after;
+    int32_t lost = 0;
+    dpar_work *work, *next;
+    for (work = context->world->light; work != NULL; work = next) {
+        next = work->next;
+        if (work->comm == &context->comm && dpari_mpi_grow(work) == NULL) {
+            dpari_mpi_light_lose(work);
+            lost++;
+        }
+    }
+    for (task = context->world->tasks; task != NULL; task = after) {
+        after = task->after;
+        if (task->ctx == context) {
+            work = task->work;
+            task->work = NULL;
+            dpari_mpi_end(task, DPAR_E_ARG);
+            if (work != NULL) {
+                work->comm = NULL; /* it counts as finished */
+                work->status = DPAR_E_ARG;
+                work->phase = DPARI_MPI_FINISHED;
+            }
+            lost++;
+        }
+    }
+    return lost;
+}
+
+DPARI_INTERNAL void dpari_mpi_close_part(dpar_comm *part)
+{
+    if (part != NULL) {
+        part->timeout_s = part->timeout_s > 0 ? dpari_leastf(part->timeout_s, 5) : 5;
+        (void)dpar_comm_free(part);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_leave_world(dpari_mpi_world *world, int alive)
+{
+    dpari_mpi_task *task, *next;
+    dpari_mpi_memory *m, *after;
+    dpar_comm *comm;
+    world->communicators--;
+    if (world->communicators > 0) {
+        return;
+    }
+    if (world->held && world->node != NULL) {
+        dpari_group_of(world->node)->world->owns = DPARI_OWNS_FILE;
+    }
+    dpari_mpi_close_part(world->node);
+    for (task = world->spare; task != NULL; task = next) {
+        next = task->after;
+        if (task->room > 1) {
+            free(task->piece);
+        }
+        free(task);
+    }
+    for (m = world->held ? NULL : world->memory; m != NULL; m = after) {
+        after = m->after;
+        free(m->base);
+    }
+    while ((comm = dpari_ended_take(&world->closed)) != NULL) {
+        free(dpari_mpi_ctx_of(comm));
+    }
+    free(world->host_of);
+    free(world->host);
+    if (alive) {
+        if (world->all != MPI_GROUP_NULL) {
+            MPI_Group_free(&world->all);
+        }
+        MPI_Op_free(&world->max);
+        MPI_Op_free(&world->min);
+        MPI_Op_free(&world->sum);
+    }
+    free(world);
+}
+
+static void dpari_mpi_close_inside(dpari_mpi_ctx *context)
+{
+    dpari_mpi_close_part(context->level.inside);
+    context->level.inside = NULL;
+    free(context->level.node_of);
+    context->level.node_of = NULL;
+}
+
+/* Runs the barrier with which closing begins. While it waits, all operations in progress advance,
+ * also those of other communicators of the world, which would not advance while the node's memory
+ * is closed. After it all ranks have begun to close, so that no rank needs works any more that
+ * nobody has waited for. */
+static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
+{
+    dpar_call barrier;
+    memset(&barrier, 0, sizeof barrier);
+    barrier.kind = DPAR_CALL_BARRIER;
+    barrier.root = DPARI_CLOSE;
+    return dpari_mpi_run(comm, &barrier);
+}
+
+/* Closing the world's first communicator closes those that were split from it. If it is broken,
+ * these are broken first, because other ranks may be waiting in them. */
+static void dpari_mpi_close_split(dpari_mpi_ctx *context, int finalized)
+{
+    dpari_mpi_ctx *part;
+    while (context->older == NULL && (part = context->world->open) != context) {
+        if (!finalized && context->comm.status < 0) {
+            (void)dpari_mpi_break(part, context->comm.status, context->comm.why.text, 1);
+        }
+        dpari_mpi_close_part(&part->comm);
+    }
+}
+
+static void dpari_mpi_unlist(dpari_mpi_ctx *context)
+{
+    dpari_mpi_ctx **link = &context->world->open;
+    while (*link != context) {
+        link = &(*link)->older;
+    }
+    *link = context->older;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_close(dpar_comm *comm)
+{
+    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
+    dpari_mpi_world *world = context->world;
+    int finalized = 0, kept;
+    int32_t lost;
+    dpar_status met = DPAR_OK, read = DPAR_OK;
+    MPI_Finalized(&finalized);
+    if (!finalized && comm->status >= 0) {
+        met = dpari_mpi_meet_at_end(comm);
+        read = met >= 0 ? dpari_mpi_last_notes(context) : (dpar_status)DPAR_OK;
+    }
+    dpari_mpi_close_split(context, finalized);
+    dpari_mpi_unlist(context);
+    lost = dpari_mpi_lose_tasks(context);
+    dpari_mpi_close_inside(context);
+    if (comm->node != NULL && comm->status < 0) {
+        dpar_comm_abort(comm->node, comm->status, context->inward.text);
+    }
+    if (comm->node != context->world->node) {
+        dpari_mpi_close_part(comm->node);
+    }
+    if (!finalized && context->comm.status < 0) { /* if it is not broken, dpari_mpi_begin has read
+                                                     the notes */
+        dpari_mpi_listen(context);
+    }
+    kept = finalized || read < 0 || !dpari_mpi_letters_gone(context);
+    if (!finalized && context->comm.status >= 0) { /* to free a broken one might never return */
+        MPI_Comm_free(&context->main);
+        MPI_Comm_free(&context->side);
+    }
+    if (!kept) { /* MPI no longer uses this memory */
+        free(context->waiting);
+        free(context->broken);
+        free(context->heard);
+        free(context->told);
+        free(context->scratch);
+        comm = dpari_ended_keep(&world->closed, comm);
+        free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
+    } else {
+        dpari_on_end_all(comm);
+    }
+    dpari_mpi_leave_world(world, !finalized);
+    if (lost > 0) {
+        return DPAR_E_ARG;
+    }
+    return met < 0 ? met : read;
+}
+
+/* ==== mpi/shrink.c ==== */
+
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+/* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
+ * deadline. */
+DPARI_INTERNAL dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
+{
+    dpari_stopwatch watch = {0, 0};
+    MPI_Request request;
+    int flag = 1, done = 0, code = MPIX_Comm_iagree(context->main, &flag, &request);
+    while (code == MPI_SUCCESS && !done) { /* if a rank has died the test fails when it is done */
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            break;
+        }
+        if (context->comm.timeout_s > 0 && dpari_os_waited(&watch) > context->comm.timeout_s) {
+            return dpari_say(DPAR_E_TIMEOUT, why,
+                             "shrink on rank %d: not all remaining ranks called it within %ld ms",
+                             context->comm.rank, (int64_t)(context->comm.timeout_s * 1e3));
+        }
+        DPARI_MPI_YIELD();
+    }
+    if (code != MPI_SUCCESS) {
+        return dpari_mpi_say(why, "MPIX_Comm_iagree", code);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Comm *part,
+                                                 dpar_why *why)
+{
+    dpar_comm *comm = &context->comm;
+    dpar_status status;
+    dpar_why said;
+    int code;
+    /* If the communicator is broken already, its first error is kept. */
+    (void)dpari_say(DPAR_E_PEER, &said, "rank %d called dpar_comm_shrink", comm->rank);
+    dpar_comm_abort(comm, DPAR_E_PEER, said.text);
+    status = dpari_mpi_shrink_meet(context, why);
+    if (status < 0) {
+        return status;
+    }
+    code = MPIX_Comm_shrink(context->main, part);
+    if (code != MPI_SUCCESS) {
+        return dpari_mpi_say(why, "MPIX_Comm_shrink", code);
+    }
+    return DPAR_OK;
+}
+#else
+DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Comm *part,
+                                                 dpar_why *why)
+{
+    (void)context;
+    (void)part;
+    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
+                           "nodes cannot continue after a rank has died");
+    return DPAR_E_SYSTEM;
+}
+#endif
+
+DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was)
+{
+    MPI_Group of, in;
+    int n = 0, r, old;
+    MPI_Comm_size(part, &n);
+    MPI_Comm_group(part, &of);
+    MPI_Comm_group(context->main, &in);
+    for (r = 0; r < n && was != NULL; r++) {
+        MPI_Group_translate_ranks(of, 1, &r, in, &old);
+        was[r] = (int32_t)old;
+    }
+    MPI_Group_free(&of);
+    MPI_Group_free(&in);
+}
+
+/* ==== mpi/mpi_make.c ==== */
+
+static int32_t dpari_mpi_tag_most(MPI_Comm comm)
+{
+    void *value = NULL;
+    int found = 0;
+    if (MPI_Comm_get_attr(comm, MPI_TAG_UB, &value, &found) != MPI_SUCCESS || !found) {
+        return 32767;
+    }
+    return (int32_t) * (int *)value;
+}
+
+/* Makes a communicator of the world over *main, which it owns from now on, also on failure. */
+static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
+                                  const dpar_mpi_desc *options, const dpar_engine *engine,
+                                  dpar_comm **out, dpar_why *why)
+{
+    int rank = 0, size = 1, code;
+    dpari_mpi_ctx *context;
+    MPI_Comm_rank(*main, &rank);
+    MPI_Comm_size(*main, &size);
+    context = (dpari_mpi_ctx *)calloc(1, sizeof *context + (size_t)size * sizeof *context->rows);
+    if (context == NULL) {
+        MPI_Comm_free(main);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator of %d ranks (%ld bytes)",
+                         (int32_t)size,
+                         (int64_t)(sizeof *context + (size_t)size * sizeof *context->rows));
+    }
+    context->main = *main;
+    MPI_Comm_set_errhandler(context->main, MPI_ERRORS_RETURN);
+    code = MPI_Comm_dup(context->main, &context->side);
+    if (code != MPI_SUCCESS) {
+        (void)dpari_mpi_say(why, "MPI_Comm_dup", code);
+        MPI_Comm_free(main);
+        free(context);
+        return DPAR_E_SYSTEM;
+    }
+    MPI_Comm_set_errhandler(context->side, MPI_ERRORS_RETURN);
+    context->rows = (const void **)(void *)(context + 1);
+    context->world = world;
+    world->communicators++;
+    context->older = world->open;
+    world->open = context;
+    context->options = *options;
+    context->tag_most = dpari_mpi_tag_most(context->main);
+    context->comm.rank = (int32_t)rank;
+    context->comm.size = (int32_t)size;
+    context->comm.timeout_s = options->timeout_s;
+    context->comm.context = context;
+    context->comm.engine = *engine;
+    *out = &context->comm;
+    return DPAR_OK;
 }
 
 /* Finds the nodes of a new communicator, and measures sizes if it is the world's first one. Closes
@@ -5095,20 +5993,21 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     if (comm->node != NULL) {
         status = dpar_comm_split(comm->node, color, key, &node);
         said = comm->node->why;
-        status = dpari_mpi_worst(context->main, status, &said, &comm->why);
+        status = dpari_mpi_all_well(context, status, &said);
         if (status < 0) { /* it failed on this node or on another */
             dpari_mpi_close_part(node);
             if (part != MPI_COMM_NULL) {
                 MPI_Comm_free(&part);
             }
-            return dpari_mpi_break(context, status, comm->why.text, 0);
+            return status;
         }
     }
     if (part == MPI_COMM_NULL) {
         *out = NULL;
         return DPAR_OK;
     }
-    status = dpari_mpi_make(context->world, &part, &context->options, out, &comm->why);
+    status =
+        dpari_mpi_make(context->world, &part, &context->options, &comm->engine, out, &comm->why);
     if (status < 0) {
         (void)dpar_comm_free(node);
         return status;
@@ -5118,427 +6017,15 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     return dpari_mpi_complete(out, &comm->why);
 }
 
-/* Allocates with calloc unless the node has shared memory. MPI_Alloc_mem would end the job when
- * there is no memory, unless MPI_COMM_WORLD has another error handler, and has no advantage in MPIs
- * that cache registered memory. */
-static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory)
-{
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpari_mpi_memory *m;
-    void *base;
-    uintptr_t at;
-    if (context->world->node != NULL) { /* memory that the node's ranks can access */
-        dpar_status status = dpar_comm_alloc(context->world->node, bytes, memory);
-        if (status < 0) {
-            comm->why = context->world->node->why;
-        }
-        return status;
-    }
-    base = bytes > PTRDIFF_MAX - 8192 ? NULL : calloc(1, (size_t)bytes + 8192);
-    if (base == NULL) {
-        return dpari_say(DPAR_E_MEMORY, &comm->why, "dpar_comm_alloc: no memory for %ld bytes",
-                         bytes);
-    }
-    at = ((uintptr_t)base + sizeof *m + 4095u) & ~(uintptr_t)4095u;
-    m = (dpari_mpi_memory *)(void *)((char *)base + (at - (uintptr_t)base) - sizeof *m);
-    m->base = base;
-    m->before = NULL;
-    m->after = context->world->memory;
-    if (m->after != NULL) {
-        m->after->before = m;
-    }
-    context->world->memory = m;
-    *memory = m + 1;
-    return DPAR_OK;
-}
-
-static void dpari_mpi_release(dpar_comm *comm, void *memory)
-{
-    dpari_mpi_world *world = dpari_mpi_ctx_of(comm)->world;
-    dpari_mpi_memory *m = (dpari_mpi_memory *)memory;
-    if (m == NULL) {
-        return;
-    }
-    if (world->node != NULL) {
-        dpar_comm_release(world->node, memory);
-        return;
-    }
-    m--;
-    if (m->before != NULL) {
-        m->before->after = m->after;
-    } else {
-        world->memory = m->after;
-    }
-    if (m->after != NULL) {
-        m->after->before = m->before;
-    }
-    if (!world->held) {
-        free(m->base);
-    }
-}
-
-static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
-{
-    int level = MPI_THREAD_SINGLE;
-    if (!on) { /* waits in a node's memory call this to advance MPI messages */
-        dpari_mpi_pump(dpari_mpi_ctx_of(comm)->world);
-        return DPAR_OK;
-    }
-    MPI_Query_thread(&level);
-    return dpari_mpi_refuse(dpari_mpi_ctx_of(comm), DPAR_E_SYSTEM,
-                            level == MPI_THREAD_MULTIPLE
-                                ? "dpar_comm_progress: the MPI engine has no progress thread: call "
-                                  "dpar_test now and then, or enable MPI's own progress thread"
-                                : "dpar_comm_progress: no progress thread is possible: MPI was "
-                                  "initialised without MPI_THREAD_MULTIPLE");
-}
-
-static void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
-{
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpar_why why;
-    dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
-    dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
-}
-
-/* Writes a report: this rank's last operations, and the calls in which other ranks have reported
- * that they wait. */
-static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
-{
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    int64_t i = context->records > DPARI_MPI_RING ? context->records - DPARI_MPI_RING : 0;
-    int32_t r;
-    dpari_mpi_listen(context);
-    dpar_text_put(out, "rank ");
-    dpari_text_int(out, comm->rank);
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, comm->size);
-    dpar_text_put(out, ", mpi\n");
-    for (; i < context->records; i++) {
-        const dpari_mpi_record *record = &context->ring[i % DPARI_MPI_RING];
-        dpar_text_put(out, "  ");
-        dpari_mpi_describe_record(out, record);
-        if (record->state == DPAR_MORE) {
-            dpar_text_put(out, ": in progress\n");
-        } else {
-            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
-        }
-    }
-    for (r = 0; context->heard != NULL && r < comm->size; r++) {
-        const dpari_mpi_note *h = &context->heard[r];
-        if (h->sequence != 0) {
-            dpar_text_put(out, "rank ");
-            dpari_text_int(out, r);
-            dpar_text_put(out, " reported that it waits in ");
-            dpari_operation_text(out, h->kind, h->sequence - 1, h->type, h->count, h->root, h->tag);
-            dpari_text_char(out, '\n');
-        }
-    }
-}
-
-static void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
-{
-    const dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    if (comm->node == NULL) {
-        dpar_text_put(out, ", all communication by MPI messages: ");
-        dpar_text_put(out, context->world->flat.text);
-        return;
-    }
-    dpar_text_put(out, " on ");
-    dpari_text_int(out, context->level.nodes);
-    dpar_text_put(out, context->level.nodes == 1 ? " node" : " nodes that exchange MPI messages");
-    dpar_text_put(out, "; the ");
-    dpari_text_int(out, comm->node->size);
-    dpar_text_put(out, comm->node->size == 1 ? " rank" : " ranks");
-    dpar_text_put(out, " of this node by its shared memory");
-}
-
-/* Ends works of the context that nobody has waited for. Keeps their memory, because MPI may still
- * use it. Returns their number. */
-static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *context)
-{
-    dpari_mpi_task *task, *after;
-    int32_t lost = 0;
-    dpar_work *work, *next;
-    for (work = context->world->light; work != NULL; work = next) {
-        next = work->next;
-        if (work->comm == &context->comm && dpari_mpi_grow(work) == NULL) {
-            dpari_mpi_light_lose(work);
-            lost++;
-        }
-    }
-    for (task = context->world->tasks; task != NULL; task = after) {
-        after = task->after;
-        if (task->ctx == context) {
-            work = task->work;
-            task->work = NULL;
-            dpari_mpi_end(task, DPAR_E_ARG);
-            if (work != NULL) {
-                work->comm = NULL; /* it counts as finished */
-                work->status = DPAR_E_ARG;
-                work->phase = DPARI_MPI_FINISHED;
-            }
-            lost++;
-        }
-    }
-    return lost;
-}
-
-/* Frees a communicator of the node's memory, with a deadline of at most 5 s, because other ranks
- * may never free it. */
-static void dpari_mpi_close_part(dpar_comm *part)
-{
-    if (part != NULL) {
-        part->timeout_s = part->timeout_s > 0 ? dpari_leastf(part->timeout_s, 5) : 5;
-        (void)dpar_comm_free(part);
-    }
-}
-
-/* Frees the world when its last communicator is closed. alive: 1 if MPI is not finalised yet. */
-static void dpari_mpi_leave_world(dpari_mpi_world *world, int alive)
-{
-    dpari_mpi_task *task, *next;
-    dpari_mpi_memory *m, *after;
-    dpar_comm *comm;
-    world->communicators--;
-    if (world->communicators > 0) {
-        return;
-    }
-    if (world->held && world->node != NULL) {
-        dpari_group_of(world->node)->world->owns = DPARI_OWNS_FILE;
-    }
-    dpari_mpi_close_part(world->node);
-    for (task = world->spare; task != NULL; task = next) {
-        next = task->after;
-        if (task->room > 1) {
-            free(task->piece);
-        }
-        free(task);
-    }
-    for (m = world->held ? NULL : world->memory; m != NULL; m = after) {
-        after = m->after;
-        free(m->base);
-    }
-    while ((comm = dpari_ended_take(&world->closed)) != NULL) {
-        free(dpari_mpi_ctx_of(comm));
-    }
-    free(world->host_of);
-    free(world->host);
-    if (alive) {
-        if (world->all != MPI_GROUP_NULL) {
-            MPI_Group_free(&world->all);
-        }
-        MPI_Op_free(&world->max);
-        MPI_Op_free(&world->min);
-        MPI_Op_free(&world->sum);
-    }
-    free(world);
-}
-
-static void dpari_mpi_close_inside(dpari_mpi_ctx *context)
-{
-    dpari_mpi_close_part(context->level.inside);
-    context->level.inside = NULL;
-    free(context->level.node_of);
-    context->level.node_of = NULL;
-}
-
-/* Waits until a request is done, or `limit` seconds have passed on the stopwatch (0 means no
- * limit). Returns 1 if the request is done, otherwise 0. */
-static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, double limit)
-{
-    int done = 0;
-    while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done &&
-           (!(limit > 0) || dpari_os_waited(watch) < limit)) {
-        DPARI_MPI_YIELD();
-    }
-    return done;
-}
-
-/* Reads all notes that were sent to this rank, because MPICH 5 ends the job if a communicator is
- * freed that still has messages. All ranks are closing and none waits, so that no new notes are
- * sent. */
-static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
-{
-    const double limit = context->comm.timeout_s;
-    dpari_stopwatch watch = {0, 0};
-    MPI_Request request = MPI_REQUEST_NULL;
-    int32_t r, there;
-    if (context->comm.size == 1 || context->comm.size > DPARI_MPI_RANKS_TOLD) {
-        return DPAR_OK;
-    }
-    if (context->told == NULL) {
-        context->told = (int32_t *)calloc((size_t)context->comm.size, sizeof *context->told);
-    }
-    there = context->told != NULL &&
-            MPI_Ireduce_scatter_block(context->told, &context->due, 1, MPI_INT32_T, MPI_SUM,
-                                      context->main, &request) == MPI_SUCCESS &&
-            dpari_mpi_in_time(&request, &watch, limit);
-    for (; there && context->notes < context->due;
-         context->notes++) { /* without a probe, see dpari_mpi_begin */
-        there = MPI_Irecv(&context->last, (int)sizeof context->last, MPI_BYTE, MPI_ANY_SOURCE,
-                          DPARI_MPI_TAG_NOTE, context->side, &request) == MPI_SUCCESS &&
-                dpari_mpi_in_time(&request, &watch, limit);
-    }
-    for (r = 0; there && context->waiting != NULL && r < context->comm.size; r++) {
-        there = dpari_mpi_in_time(&context->waiting[r].sent, &watch, limit);
-    }
-    return there ? (dpar_status)DPAR_OK
-                 : dpari_mpi_break(context, DPAR_E_TIMEOUT,
-                                   "dpar_comm_free: a rank called it, but does not finish it", 0);
-}
-
-/* Runs the barrier with which closing begins. While it waits, all operations in progress advance,
- * also those of other communicators of the world, which would not advance while the node's memory
- * is closed. After it all ranks have begun to close, so that no rank needs works any more that
- * nobody has waited for. */
-static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
-{
-    dpar_call barrier;
-    memset(&barrier, 0, sizeof barrier);
-    barrier.kind = DPAR_CALL_BARRIER;
-    barrier.root = DPARI_CLOSE;
-    return dpari_mpi_run(comm, &barrier);
-}
-
-/* Closing the world's first communicator closes those that were split from it. If it is broken,
- * these are broken first, because other ranks may be waiting in them. */
-static void dpari_mpi_close_split(dpari_mpi_ctx *context, int finalized)
-{
-    dpari_mpi_ctx *part;
-    while (context->older == NULL && (part = context->world->open) != context) {
-        if (!finalized && context->comm.status < 0) {
-            (void)dpari_mpi_break(part, context->comm.status, context->comm.why.text, 1);
-        }
-        dpari_mpi_close_part(&part->comm);
-    }
-}
-
-static void dpari_mpi_unlist(dpari_mpi_ctx *context)
-{
-    dpari_mpi_ctx **link = &context->world->open;
-    while (*link != context) {
-        link = &(*link)->older;
-    }
-    *link = context->older;
-}
-
-static dpar_status dpari_mpi_close(dpar_comm *comm)
-{
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpari_mpi_world *world = context->world;
-    int finalized = 0, kept;
-    int32_t lost;
-    dpar_status met = DPAR_OK, read = DPAR_OK;
-    MPI_Finalized(&finalized);
-    if (!finalized && comm->status >= 0) {
-        met = dpari_mpi_meet_at_end(comm);
-        read = met >= 0 ? dpari_mpi_last_notes(context) : (dpar_status)DPAR_OK;
-    }
-    dpari_mpi_close_split(context, finalized);
-    dpari_mpi_unlist(context);
-    lost = dpari_mpi_lose_tasks(context);
-    dpari_mpi_close_inside(context);
-    if (comm->node != NULL && comm->status < 0) {
-        dpar_comm_abort(comm->node, comm->status, context->inward.text);
-    }
-    if (comm->node != context->world->node) {
-        dpari_mpi_close_part(comm->node);
-    }
-    if (!finalized && context->comm.status < 0) { /* if it is not broken, dpari_mpi_begin has read
-                                                     the notes */
-        dpari_mpi_listen(context);
-    }
-    kept = finalized || read < 0 || !dpari_mpi_letters_gone(context, context->waiting) ||
-           !dpari_mpi_letters_gone(context, context->broken);
-    if (!finalized && context->comm.status >= 0) { /* to free a broken one might never return */
-        MPI_Comm_free(&context->main);
-        MPI_Comm_free(&context->side);
-    }
-    if (!kept) { /* MPI no longer uses this memory */
-        free(context->waiting);
-        free(context->broken);
-        free(context->heard);
-        free(context->told);
-        free(context->scratch);
-        comm = dpari_ended_keep(&world->closed, comm);
-        free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
-    } else {
-        dpari_on_end_all(comm);
-    }
-    dpari_mpi_leave_world(world, !finalized);
-    if (lost > 0) {
-        return DPAR_E_ARG;
-    }
-    return met < 0 ? met : read;
-}
-
-/* ==== continuing without ranks that died ==== */
-
-#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-/* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
- * deadline. */
-static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
-{
-    dpari_stopwatch watch = {0, 0};
-    MPI_Request request;
-    int flag = 1, done = 0, code = MPIX_Comm_iagree(context->main, &flag, &request);
-    while (code == MPI_SUCCESS && !done) { /* if a rank has died the test fails when it is done */
-        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-            break;
-        }
-        if (context->comm.timeout_s > 0 && dpari_os_waited(&watch) > context->comm.timeout_s) {
-            return dpari_say(DPAR_E_TIMEOUT, why,
-                             "shrink on rank %d: not all remaining ranks called it within %ld ms",
-                             context->comm.rank, (int64_t)(context->comm.timeout_s * 1e3));
-        }
-        DPARI_MPI_YIELD();
-    }
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPIX_Comm_iagree", code);
-        return DPAR_E_SYSTEM;
-    }
-    return DPAR_OK;
-}
-
-/* Sets was[r] to the rank that rank r of `part` has in `context`. */
-static void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was)
-{
-    MPI_Group of, in;
-    int n = 0, r, old;
-    MPI_Comm_size(part, &n);
-    MPI_Comm_group(part, &of);
-    MPI_Comm_group(context->main, &in);
-    for (r = 0; r < n && was != NULL; r++) {
-        MPI_Group_translate_ranks(of, 1, &r, in, &old);
-        was[r] = (int32_t)old;
-    }
-    MPI_Group_free(&of);
-    MPI_Group_free(&in);
-}
-#endif
-
 /* Shrinks a communicator of several nodes. On one node dpar_mpi_make returns a communicator of the
  * node's memory, which has its own shrink. */
 static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
 {
-#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     MPI_Comm part = MPI_COMM_NULL;
-    dpar_status status;
-    dpar_why said;
-    int code;
-    /* If the communicator is broken already, its first error is kept. */
-    (void)dpari_say(DPAR_E_PEER, &said, "rank %d called dpar_comm_shrink", comm->rank);
-    dpar_comm_abort(comm, DPAR_E_PEER, said.text);
-    status = dpari_mpi_shrink_meet(context, why);
+    dpar_status status = dpari_mpi_shrink_part(context, &part, why);
     if (status < 0) {
         return status;
-    }
-    code = MPIX_Comm_shrink(context->main, &part);
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPIX_Comm_shrink", code);
-        return DPAR_E_SYSTEM;
     }
     status = dpar_mpi_make(part, &context->options, out, why);
     if (status >= 0) {
@@ -5546,17 +6033,7 @@ static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *w
     }
     MPI_Comm_free(&part);
     return status;
-#else
-    (void)comm;
-    (void)out;
-    (void)was;
-    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
-                           "nodes cannot continue after a rank has died");
-    return DPAR_E_SYSTEM;
-#endif
 }
-
-/* ==== making a communicator ==== */
 
 static void dpari_mpi_table(dpar_engine *e)
 {
@@ -5578,89 +6055,27 @@ static void dpari_mpi_table(dpar_engine *e)
     e->close = dpari_mpi_close;
 }
 
-static int32_t dpari_mpi_tag_most(MPI_Comm comm)
-{
-    void *value = NULL;
-    int found = 0;
-    if (MPI_Comm_get_attr(comm, MPI_TAG_UB, &value, &found) != MPI_SUCCESS || !found) {
-        return 32767;
-    }
-    return (int32_t) * (int *)value;
-}
-
-/* Makes a communicator of the world over *main, which it owns from now on, also on failure. */
-static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
-                                  const dpar_mpi_desc *options, dpar_comm **out, dpar_why *why)
-{
-    int rank = 0, size = 1, code;
-    dpari_mpi_ctx *context;
-    MPI_Comm_rank(*main, &rank);
-    MPI_Comm_size(*main, &size);
-    context = (dpari_mpi_ctx *)calloc(1, sizeof *context + (size_t)size * sizeof *context->rows);
-    if (context == NULL) {
-        MPI_Comm_free(main);
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator of %d ranks (%ld bytes)",
-                         (int32_t)size,
-                         (int64_t)(sizeof *context + (size_t)size * sizeof *context->rows));
-    }
-    context->main = *main;
-    MPI_Comm_set_errhandler(context->main, MPI_ERRORS_RETURN);
-    code = MPI_Comm_dup(context->main, &context->side);
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPI_Comm_dup", code);
-        MPI_Comm_free(main);
-        free(context);
-        return DPAR_E_SYSTEM;
-    }
-    MPI_Comm_set_errhandler(context->side, MPI_ERRORS_RETURN);
-    context->rows = (const void **)(void *)(context + 1);
-    context->world = world;
-    world->communicators++;
-    context->older = world->open;
-    world->open = context;
-    context->options = *options;
-    context->tag_most = dpari_mpi_tag_most(context->main);
-    context->comm.rank = (int32_t)rank;
-    context->comm.size = (int32_t)size;
-    context->comm.timeout_s = options->timeout_s;
-    context->comm.context = context;
-    dpari_mpi_table(&context->comm.engine);
-    *out = &context->comm;
-    return DPAR_OK;
-}
-
 /* Fails with DPAR_E_ARG, and a message, if MPI is not running or `user` cannot be used. */
 static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
 {
     int yes = 0;
     MPI_Initialized(&yes);
     if (!yes) {
-        dpari_mpi_put_why(why, "MPI is not initialised: call MPI_Init first");
-        return DPAR_E_ARG;
+        return dpari_wrong(why, "MPI is not initialised: call MPI_Init first");
     }
     MPI_Finalized(&yes);
     if (yes) {
-        dpari_mpi_put_why(why, "MPI is finalised already");
-        return DPAR_E_ARG;
+        return dpari_wrong(why, "MPI is finalised already");
     }
     if (user == MPI_COMM_NULL) {
-        dpari_mpi_put_why(why, "the communicator is MPI_COMM_NULL");
-        return DPAR_E_ARG;
+        return dpari_wrong(why, "the communicator is MPI_COMM_NULL");
     }
     MPI_Comm_test_inter(user, &yes);
     if (yes) {
-        dpari_mpi_put_why(why, "the communicator is an inter-communicator, which has two groups: "
-                               "join them with MPI_Intercomm_merge");
-        return DPAR_E_ARG;
+        return dpari_wrong(why, "the communicator is an inter-communicator, which has two groups: "
+                                "join them with MPI_Intercomm_merge");
     }
     return DPAR_OK;
-}
-
-/* Returns an environment variable as a number, or 0 if it is not set. */
-static int dpari_mpi_env(const char *name)
-{
-    const char *text = getenv(name);
-    return text != NULL ? atoi(text) : 0;
 }
 
 /* Sets the deadline if the options do not: to DPAR_TIMEOUT, or 300 s if that is not set. */
@@ -5695,33 +6110,29 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_desc *o, dpar_
     v[5] = own < 0;
     code = MPI_Allreduce(MPI_IN_PLACE, v, 6, MPI_DOUBLE, MPI_MAX, comm);
     if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "comparing the options", code);
-        return DPAR_E_SYSTEM;
+        return dpari_mpi_say(why, "comparing the options", code);
     }
     if (v[5] > 0) {
         if (own == DPAR_OK) {
-            dpari_mpi_put_why(why, "DPAR_TIMEOUT of another rank is not a number of seconds");
+            (void)dpari_wrong(why, "DPAR_TIMEOUT of another rank is not a number of seconds");
         }
         return DPAR_E_ARG;
     }
     o->flat = v[2] > 0;
     if (v[0] + v[1] > 0) {
-        dpari_mpi_put_why(why, "ranks pass different values of rank_order, check or blocking");
-        return DPAR_E_MISMATCH;
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "ranks pass different values of rank_order, check or blocking");
     }
     if (v[3] + v[4] > 0) {
         dpari_text_why(&t, why);
-        dpar_text_put(&t, "ranks have different deadlines (timeout_s or DPAR_TIMEOUT), from ");
-        dpari_text_real(&t, -v[4], 6);
-        dpar_text_put(&t, " to ");
-        dpari_text_real(&t, v[3], 6);
-        dpar_text_put(&t, " s");
+        dpari_text_print(
+            &t, "ranks have different deadlines (timeout_s or DPAR_TIMEOUT), from %.6g to %.6g s",
+            -v[4], v[3]);
         return DPAR_E_MISMATCH;
     }
     if (o->blocking && o->timeout_s >= 0) {
-        dpari_mpi_put_why(why, "blocking = 1 waits inside MPI, which has no deadline: set "
-                               "timeout_s below 0 with it");
-        return DPAR_E_ARG;
+        return dpari_wrong(why, "blocking = 1 waits inside MPI, which has no deadline: set "
+                                "timeout_s below 0 with it");
     }
     return DPAR_OK;
 }
@@ -5739,199 +6150,13 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
     world->dealt[0] = -1; /* not used before it is measured */
     world->dealt[1] = -1;
     world->all = MPI_GROUP_NULL;
-    code = MPI_Op_create(dpari_mpi_user_max, 1, &world->max);
-    if (code == MPI_SUCCESS) {
-        code = MPI_Op_create(dpari_mpi_user_min, 1, &world->min);
-    }
-    if (code == MPI_SUCCESS) {
-        code = MPI_Op_create(dpari_mpi_user_sum, 1, &world->sum);
-    }
+    code = dpari_mpi_make_ops(world);
     if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPI_Op_create", code);
+        (void)dpari_mpi_say(why, "MPI_Op_create", code);
         free(world);
         return NULL;
     }
     return world;
-}
-
-/* Describes the ranks of a node as a job started by dpar, with an id that no other job has. */
-static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
-{
-    int rank = 0, size = 1;
-    dpar_text t;
-    memset(job, 0, sizeof *job);
-    MPI_Comm_rank(node, &rank);
-    MPI_Comm_size(node, &size);
-    job->kind = DPAR_LAUNCHER_DPAR;
-    job->rank = job->local_rank = (int32_t)rank;
-    job->size = job->local_size = (int32_t)size;
-    dpar_text_init(&t, job->id, sizeof job->id);
-    dpar_text_put(&t, "node ");
-    dpari_text_int(&t, (int64_t)getpid());
-    dpari_text_char(&t, ' ');
-    dpari_text_int(&t, (int64_t)(MPI_Wtime() * 1e9));
-    return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
-}
-
-/* Returns the worst status of all ranks, and sets *why to the message of the rank that has it.
- * DPAR_E_PEER and DPAR_E_TIMEOUT count as less bad than other errors, because they usually follow
- * from another rank's failure. Collective. */
-static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why)
-{
-    enum { CAUSE = 1000 };
-    struct {
-        int status, rank;
-    } own, worst;
-    int code;
-    own.status = (int)mine;
-    own.status -= mine < 0 && mine != DPAR_E_PEER && mine != DPAR_E_TIMEOUT ? (int)CAUSE : 0;
-    MPI_Comm_rank(user, &own.rank);
-    worst = own;
-    code = MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, user);
-    worst.status += worst.status <= -CAUSE ? (int)CAUSE : 0;
-    if (code == MPI_SUCCESS && worst.status < 0) {
-        code = MPI_Bcast(said->text, (int)sizeof said->text, MPI_CHAR, worst.rank, user);
-    }
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "comparing the results of all ranks", code);
-        return DPAR_E_SYSTEM;
-    }
-    if (worst.status < 0) {
-        dpari_mpi_put_why(why, said->text);
-    }
-    return (dpar_status)worst.status;
-}
-
-/* Makes the communicator of a node's memory, once the node's ranks are known. Fails on all ranks if
- * it fails on any. Collective. */
-static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_world_desc *options,
-                                  dpar_comm **node, dpar_why *why)
-{
-    dpar_launcher_info job;
-    dpar_world_desc o;
-    dpar_comm *made = NULL;
-    dpar_why said;
-    dpar_status status = DPAR_OK;
-    int code = dpari_mpi_name(own, &job);
-    memset(&o, 0, sizeof o);
-    if (options != NULL) {
-        o = *options;
-    }
-    o.threads = 0;
-    memset(&said, 0, sizeof said);
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(&said, "MPI_Bcast", code);
-        status = DPAR_E_SYSTEM;
-    } else {
-        status = dpari_job_try(&job, &o, &said);
-    }
-    status = dpari_mpi_worst(user, status, &said, why);
-    if (status < 0) {
-        return status;
-    }
-    status = dpari_job_join(&job, &o, &made, &said);
-    status = dpari_mpi_worst(user, status, &said, why);
-    if (status < 0) {
-        (void)dpar_comm_free(made); /* it may have failed only on another node */
-        return status;
-    }
-    *node = made;
-    return DPAR_OK;
-}
-
-/* Seconds after which ranks time out that MPI reports to be on one node but that share no
- * memory. */
-enum { DPARI_MPI_MEETING = 20 };
-
-/* Makes *node: the ranks of this node, in the order of `own`. With DPAR_MPI_NODE=n, each node is
- * treated as several nodes of at most n ranks. Collective. */
-static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
-{
-    MPI_Comm whole = MPI_COMM_NULL;
-    const int most = dpari_mpi_env("DPAR_MPI_NODE");
-    int code = MPI_Comm_split_type(own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &whole), rank = 0;
-    if (code == MPI_SUCCESS) {
-        MPI_Comm_rank(whole, &rank);
-        code = MPI_Comm_split(whole, most > 0 ? rank / most : 0, 0, node);
-        MPI_Comm_free(&whole);
-    }
-    return code;
-}
-
-/* Splits ranks that MPI reports to be on one node but that may be on several: in containers of one
- * machine, or on machines with the same name. The first rank publishes a name (dpari_os_show).
- * Ranks that see it are on its node, and the others repeat this among themselves. Collective over
- * *node, which becomes this rank's part of it. */
-static int dpari_mpi_part_node(MPI_Comm *node)
-{
-    int code = MPI_SUCCESS, all = 0, sees = 0;
-    while (code == MPI_SUCCESS && !sees) {
-        MPI_Comm part = MPI_COMM_NULL;
-        uint64_t shown[2] = {0, 0}; /* the name, and 1 if it was published */
-        int rank = 0, fd = -1;
-        MPI_Comm_rank(*node, &rank);
-        if (rank == 0) {
-            fd = dpari_os_show(&shown[0]);
-            shown[1] = fd >= 0;
-        }
-        code = MPI_Bcast(shown, (int)sizeof shown, MPI_BYTE, 0, *node);
-        sees = rank == 0 || shown[1] == 0 || dpari_os_sees(shown[0]);
-        if (code == MPI_SUCCESS) { /* also waits until all ranks have looked for the name, before it
-                                      is removed */
-            code = MPI_Allreduce(&sees, &all, 1, MPI_INT, MPI_MIN, *node);
-        }
-        if (fd >= 0) {
-            close(fd);
-        }
-        if (code == MPI_SUCCESS && !all) {
-            code = MPI_Comm_split(*node, sees, 0, &part);
-            MPI_Comm_free(node);
-            *node = part;
-        }
-    }
-    return code;
-}
-
-/* Makes a communicator of the ranks of `own` that share this rank's memory. Returns NULL, with the
- * reason in `flat`, if no two ranks share memory. This is tested, because MPI may report ranks in
- * containers to be on one node although they share no memory. Collective: either all ranks get a
- * communicator or none does. */
-static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, int32_t *nodes,
-                                  dpar_why *flat)
-{
-    MPI_Comm node = MPI_COMM_NULL;
-    dpar_world_desc options;
-    dpar_comm *made = NULL;
-    int size = 0, here = 0, first = 0, all = 0;
-    memset(flat, 0, sizeof *flat);
-    memset(&options, 0, sizeof options);
-    if (o->flat) {
-        dpari_mpi_put_why(flat, "flat = 1 or DPAR_MPI_FLAT is set");
-        return NULL;
-    }
-    if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
-        dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
-        return NULL;
-    }
-    MPI_Comm_size(own, &size);
-    MPI_Comm_rank(node, &here);
-    first = here == 0;
-    if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
-        (all == size && size > 1)) {
-        dpari_mpi_put_why(flat, "no two ranks are on the same node");
-    } else {
-        options.timeout_s = DPARI_MPI_MEETING;
-        if (o->timeout_s > 0) {
-            options.timeout_s = dpari_leastf(o->timeout_s, options.timeout_s);
-        }
-        (void)dpari_mpi_meet(own, node, &options, &made, flat);
-    }
-    MPI_Comm_free(&node);
-    *nodes = (int32_t)all;
-    if (made != NULL) {
-        made->timeout_s = o->timeout_s;
-    }
-    return made;
 }
 
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpar_comm **comm,
@@ -5939,6 +6164,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
 {
     dpar_mpi_desc chosen;
     dpari_mpi_world *world;
+    dpar_engine engine;
     MPI_Comm own = MPI_COMM_NULL;
     dpar_comm *node;
     dpar_why flat;
@@ -5957,8 +6183,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
     }
     code = MPI_Comm_dup(user, &own);
     if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPI_Comm_dup", code);
-        return DPAR_E_SYSTEM;
+        return dpari_mpi_say(why, "MPI_Comm_dup", code);
     }
     MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
     status = dpari_mpi_same_options(own, &chosen, why);
@@ -5978,7 +6203,8 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
         return status < 0 ? status : (dpar_status)DPAR_E_SYSTEM;
     }
     world->flat = flat;
-    status = dpari_mpi_make(world, &own, &chosen, comm, why);
+    dpari_mpi_table(&engine);
+    status = dpari_mpi_make(world, &own, &chosen, &engine, comm, why);
     if (status < 0) {
         (void)dpar_comm_free(node);
         world->communicators = 1;

@@ -109,21 +109,18 @@
  * operation at the head of the stream. After the deadline, the thread aborts the communicator,
  * which is then broken with DPAR_E_TIMEOUT. The message names the operation, the ranks that are not
  * in it, and their last operations. Ranks report these to rank 0 by TCP, which is not used while
- * all is well. Rank 0 listens on the loopback interface if all ranks are on its node, at the
- * addresses of MASTER_ADDR if they find each other by TCP, and otherwise at all its own addresses.
+ * all is well. Rank 0 listens on the loopback interface if a host communicator shows that all ranks
+ * are on its node, and otherwise at all its own addresses.
  * If a rank's process ends, its communicators break everywhere after a second with DPAR_E_PEER. The
  * kernel of the broken operation ends a moment later, and may write `out` until then. Kernels that
  * were enqueued after it still run, on input that is not what they expect.
  *
  * Authentication. Each connection to rank 0 begins with a challenge: both sides prove that they
- * know the job's key, by HMAC-SHA-256 of random numbers that both have just drawn. The key is sent
- * with the id, over the communicator, the file or the launcher that brings the ranks together. If
- * they find each other by TCP, it is derived from the job's secret: DPAR_SECRET, or the file that
- * DPAR_SECRET_FILE names, or ~/.dpar_secret. The secret must be the same on all ranks and have at
- * least 16 characters, and its file must have mode 0600. `openssl rand -hex 32` makes one. Without
- * a secret, anybody who reaches the port and names the job may join, and dpar_nccl_doctor reports
- * that. A client that is silent or sends something else does not delay other ranks. Nothing is
- * encrypted. NCCL's own connections are neither authenticated nor encrypted.
+ * know the job's key, by SipHash-2-4 of random numbers that both have just drawn. Rank 0 draws the
+ * key, 128 random bits, and sends it together with the id. A client that is silent or sends
+ * something else does not delay other ranks. Nothing is encrypted, and the connections of NCCL and
+ * of torchrun's store are not authenticated either, so that the key protects only against those who
+ * cannot read the network.
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
@@ -160,20 +157,17 @@
 
 /* Methods by which ranks without a communicator find each other. */
 enum {
-    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise the first
-                       method below for which the environment has all it needs */
+    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise DPAR_NCCL_NODE,
+                       DPAR_NCCL_ID or DPAR_NCCL_TCP, the first for which the environment has all
+                       that it needs */
     DPAR_NCCL_NODE, /* by dpar_init: all ranks are on this node */
-    DPAR_NCCL_PMI,  /* by PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), if the program does not
-                       call MPI_Init; once in a process */
-    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged, so that
-                       messages cannot name missing ranks */
-    DPAR_NCCL_FILE, /* by a file in a folder that all ranks see: `file`, or DPAR_NCCL_FILE. A file
-                       that a killed run left behind is ignored, except with no_watchdog */
-    DPAR_NCCL_TCP,  /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT,
-                       or MASTER_PORT. On several nodes torchrun itself listens at MASTER_PORT, so
-                       pass another port. If the address does not belong to rank 0's machine (a
-                       service's address, or a loopback name), rank 0 listens at all its own
-                       addresses */
+    DPAR_NCCL_PMI,  /* not supported: pass the communicator of dpar_mpi_make as host */
+    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks: NCCL listens there on rank 0. If
+                       ranks are missing, no message can name them */
+    DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
+    DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
+                       sent over the store; otherwise as by DPAR_NCCL_ID */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -183,7 +177,7 @@ typedef struct dpar_nccl_rendezvous {
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
     uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
                             0 selects that of dpar_launcher_detect */
-    const char *file;    /* for DPAR_NCCL_FILE */
+    const char *file;    /* not used */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
     int32_t reserved; /* 0 */
@@ -240,16 +234,19 @@ typedef struct dpar_nccl_desc {
  * versions of NCCL. Fails with DPAR_E_ARG for rank_order without reduce_mem and comm_stream, and
  * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
- * Without a host it also fails with DPAR_E_ARG if the environment lacks a variable, which the
- * message names for each method, if the secret is too short, or if others can read its file. With
- * DPAR_NCCL_TCP the message of DPAR_E_TIMEOUT names the ranks that are missing, and a secret that
- * differs from rank 0's is DPAR_E_MISMATCH. */
+ * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
+ * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
+ * missing, except with DPAR_NCCL_ID. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 
 /* Returns the stream on which operations run, or NULL for a communicator of another engine.
  * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
+
+/* ==== nccl/nccl_register.h ==== */
+
+/* nccl_register - registers device memory with NCCL. */
 
 /* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
  * dpar_comm_release. In each later operation either all ranks must use memory that they registered
@@ -264,6 +261,10 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
  * DPAR_E_MEMORY; both messages are in comm->why. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes);
 
+/* ==== nccl/nccl_shrink.h ==== */
+
+/* nccl_shrink - makes a communicator without the ranks that are lost. */
+
 /* Makes a communicator of the ranks of comm, without the ranks that are lost. The others keep their
  * order.
  *
@@ -277,11 +278,14 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
                                       dpar_comm **out, dpar_why *why);
 
+/* ==== nccl/nccl_doctor.h ==== */
+
+/* nccl_doctor - reports which choices NCCL made, and what is wrong. */
+
 /* Writes a report about NCCL, to follow the report of dpar_doctor. Each problem, for example that
  * NCCL uses sockets, is a line "WRONG: ... -> what to do". Returns the number of these lines. The
  * report names the version, features that it lacks, whether ranks share a device for tests, and the
- * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens, and
- * which secret protects that address.
+ * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens.
  *
  * comm: may be NULL.
  *
@@ -298,7 +302,9 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
     !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
 #define DPAR_NCCL_IMPLEMENTATION_DONE
 
-/* ==== nccl/nccl_make.c ==== */
+/* ==== nccl/system.h ==== */
+
+/* system - private: the system headers that the engine needs. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -311,7 +317,6 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -321,20 +326,6 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 #include <dlfcn.h>
 #endif
 
-/* How the engine works.
- *
- * dpar_nccl_make creates a dpari_nccl_world, to which all communicators belong that are split from
- * the first one; each is a dpari_nccl_ctx. A call of dpar takes a dpari_nccl_slot: two events,
- * between which its work is enqueued on the world's stream. That stream waits for the first event,
- * which is recorded on the compute stream; dpar_wait makes the compute stream wait for the second
- * one. NCCL communicators are non-blocking, so that no call of NCCL can hang: dpari_nccl_settle
- * polls until NCCL has completed a call.
- *
- * A thread, the watchdog, checks the operation at the head of the stream and aborts NCCL when its
- * deadline has passed. It also runs the side channel: TCP connections between rank 0 and the other
- * ranks, over which ranks compare their calls and report errors. The world's lock protects
- * everything that both threads use; "Locked" in a comment means that the caller holds it. */
-
 /* With -std=c99, a system header that was included earlier may have hidden the functions of POSIX
  * and of the network, and nothing can bring them back. */
 #if !defined(IFF_UP) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
@@ -342,17 +333,10 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
     or compile with -D_GNU_SOURCE
 #endif
 
-enum {
-    DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
-    DPARI_NCCL_RING = 32,      /* operations that a report shows */
-    DPARI_NCCL_ADDRESSES = 6,  /* the most addresses of rank 0 that other ranks try */
-    DPARI_NCCL_LIMIT = 64, /* blocks in scratch memory have a multiple of this number of elements */
-    DPARI_NCCL_PENDING = 1,  /* work->phase: the message is not enqueued yet, */
-    DPARI_NCCL_ENQUEUED = 2, /* is in progress, */
-    DPARI_NCCL_FINISHED = 3  /* or has ended */
-};
-#define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
-#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
+/* ==== nccl/library.h ==== */
+
+/* library - private: NCCL's functions, loaded or linked, as far as the installed version has them.
+ */
 
 /* An NCCL window. In 2.27 its struct has another name than in later versions. */
 #if NCCL_VERSION_CODE >= 22703
@@ -360,8 +344,6 @@ typedef ncclWindow_t dpari_nccl_window;
 #else
 typedef struct dpari_nccl_window_of *dpari_nccl_window;
 #endif
-
-/* ==== the functions of NCCL ==== */
 
 /* The functions that all supported versions have, followed by those that each later version
  * added. */
@@ -386,22 +368,28 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
     X(CommSplit, (ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))                             \
     X(GroupStart, (void))                                                                          \
     X(GroupEnd, (void))
+
 #define DPARI_NCCL_21900(X)                                                                        \
     X(MemAlloc, (void **, size_t))                                                                 \
     X(MemFree, (void *))                                                                           \
     X(CommRegister, (const ncclComm_t, void *, size_t, void **))                                   \
     X(CommDeregister, (const ncclComm_t, void *))
+
 #define DPARI_NCCL_22703(X)                                                                        \
     X(CommShrink, (ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int))                     \
     X(CommWindowRegister, (ncclComm_t, void *, size_t, dpari_nccl_window *, int))                  \
     X(CommWindowDeregister, (ncclComm_t, dpari_nccl_window))
+
 #define DPARI_NCCL_22803(X)                                                                        \
     X(AlltoAll, (const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))          \
     X(Gather, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))       \
     X(Scatter, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+
 #define DPARI_NCCL_22807(X) X(CommRevoke, (ncclComm_t, int))
+
 #define DPARI_NCCL_22902(X) X(GetPeerDevicePointer, (dpari_nccl_window, size_t, int, void **))
 
+/* The functions, NULL for those that the installed version lacks. */
 typedef struct dpari_nccl_api {
     void *library;
     int32_t version, room;
@@ -416,7 +404,865 @@ typedef struct dpari_nccl_api {
     DPARI_NCCL_22902(DPARI_NCCL_FIELD)
 #undef DPARI_NCCL_FIELD
 } dpari_nccl_api;
-enum { DPARI_NCCL_SHRINK_ABORT = 1, DPARI_NCCL_WIN_SYMMETRIC = 1 };
+
+enum {
+    DPARI_NCCL_OLDEST = 21801, /* 2.18.1: older versions have no ncclCommSplit */
+    DPARI_NCCL_SHRINK_ABORT = 1,
+    DPARI_NCCL_WIN_SYMMETRIC = 1
+};
+
+/* Writes a version number as text: "2.28.9". */
+DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version);
+/* Loads the library, or takes the linked functions. Fails if it is missing or too old. */
+DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why);
+
+/* ==== nccl/state.h ==== */
+
+/* state - private: the data of the engine: worlds, communicators, operations, the side channel. */
+
+enum {
+    DPARI_NCCL_RING = 32,     /* operations that a report shows */
+    DPARI_NCCL_ADDRESSES = 6, /* the most addresses of rank 0 that other ranks try */
+    DPARI_NCCL_PENDING = 1,   /* work->phase: the message is not enqueued yet, */
+    DPARI_NCCL_ENQUEUED = 2,  /* is in progress, */
+    DPARI_NCCL_FINISHED = 3   /* or has ended */
+};
+
+typedef struct dpari_nccl_ctx dpari_nccl_ctx;
+typedef struct dpari_nccl_world dpari_nccl_world;
+
+/* The same as CUstreamBatchMemOpParams of cuda.h, which is not required. tests/gpu/link.c compares
+ * the two. */
+typedef struct dpari_nccl_stream_op {
+    int32_t operation, room_0;
+    uint64_t address, value;
+    uint32_t flags, room_1;
+    uint64_t alias, room_2;
+} dpari_nccl_stream_op;
+
+enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 };
+typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
+                                  unsigned flags);
+
+/* An enqueued operation: a collective, or a group of messages that begin together. */
+typedef struct dpari_nccl_slot {
+    cudaEvent_t ready, done; /* `ready` is recorded on the compute stream before the operation, and
+                                `done` on the world's stream after it */
+    struct dpari_nccl_slot *next;
+    dpari_nccl_ctx *ctx;
+    dpar_call call;           /* the call; of a group of messages, the first one's */
+    int64_t sequence, number; /* numbers of the collective and of the record */
+    int32_t works;            /* works that still refer to this slot */
+    int32_t flying;           /* 1 until `done` was seen to be reached */
+    int32_t capture;          /* 1: captured in a graph, so that its events cannot be queried */
+    int32_t told;     /* 1 + seconds of waiting after which this was last reported to rank 0; 0 if
+                         it was not */
+    int32_t messages; /* 1: a group of messages */
+    int32_t meets;    /* number of ranks whose devices synchronise in it; 0 for other operations */
+    double since;     /* time from which it is at the head of the stream and only other ranks can
+                         delay it; negative before that */
+} dpari_nccl_slot;
+
+/* What reports and messages tell of an operation, and what ranks compare. */
+typedef struct dpari_nccl_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag, varies;
+    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
+    int32_t room;
+} dpari_nccl_record;
+
+/* The position of a rank in a communicator, as that rank reports it. */
+typedef struct dpari_nccl_note {
+    uint64_t comm;
+    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
+} dpari_nccl_note;
+
+/* ---- the side channel ---- */
+
+#define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
+
+/* Messages of the side channel. A connection begins with the first three of them; see
+ * dpari_nccl_prove. */
+enum {
+    DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
+    DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
+    DPARI_NCCL_PROOF,     /* from the rank: its proof */
+    DPARI_NCCL_NOTE,      /* the position of a rank: dpari_nccl_note */
+    DPARI_NCCL_ASK,       /* asks a rank for its note */
+    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all ranks: NOTEs, then END */
+    DPARI_NCCL_END,
+    DPARI_NCCL_BROKEN, /* a communicator is broken; the reason is in `text` */
+    DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
+    DPARI_NCCL_BYE     /* the sender leaves in order */
+};
+
+enum { DPARI_NCCL_TEXT = 256 };
+/* 128 bits: a random number, a key or a proof. */
+typedef struct dpari_nccl_bits {
+    uint64_t word[2];
+} dpari_nccl_bits;
+
+/* A message of the side channel: the same bytes in each direction. */
+typedef struct dpari_nccl_message {
+    uint64_t magic, job;
+    int32_t kind, rank, size, status;
+    dpari_nccl_note note;
+    char text[DPARI_NCCL_TEXT];
+} dpari_nccl_message;
+
+typedef struct dpari_nccl_address {
+    int32_t family; /* AF_INET, AF_INET6 */
+    unsigned char at[16];
+} dpari_nccl_address;
+
+/* What rank 0 sends to all ranks before they make NCCL's communicator. */
+typedef struct dpari_nccl_card {
+    uint64_t magic, job;
+    int32_t size, version, options, port, addresses;
+    int32_t ending; /* 1: rank 0 could not begin */
+    ncclUniqueId id;
+    dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
+    dpari_nccl_bits key; /* of the proofs */
+} dpari_nccl_card;
+
+/* States of a connection. */
+enum {
+    DPARI_NCCL_AWAY,  /* not connected yet */
+    DPARI_NCCL_HERE,  /* connected and proved */
+    DPARI_NCCL_LOST,  /* lost a moment ago; may connect again */
+    DPARI_NCCL_GONE,  /* lost for longer: the rank counts as dead */
+    DPARI_NCCL_LEFT,  /* the rank left in order */
+    DPARI_NCCL_KNOCKS /* on ranks other than 0: connected, but rank 0 has not answered yet */
+};
+/* A connection of the side channel: rank 0 has one to each rank, and each other rank has one to
+ * rank 0. */
+typedef struct dpari_nccl_link {
+    int fd;
+    int32_t state;
+    int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
+    int32_t got;    /* bytes of `in` that have arrived */
+    double lost;    /* time at which it was lost, or, if it was never connected, last tried */
+    dpari_nccl_bits drawn;
+    dpari_nccl_message in;
+} dpari_nccl_link;
+
+/* A connection to rank 0 that has not yet proved that it belongs to the job. */
+typedef struct dpari_nccl_knock {
+    int fd;
+    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
+    int32_t got;
+    double since;
+    dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
+    dpari_nccl_message in;
+} dpari_nccl_knock;
+
+/* The side channel of a rank. */
+typedef struct dpari_nccl_side {
+    int listener;            /* on rank 0: the socket that listens, or -1 */
+    int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
+    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
+    int32_t knocks, knocks_room;
+    int32_t links; /* number of links; 0 if there is no side channel */
+    dpari_nccl_link *link;
+    dpari_nccl_note *note; /* [size] the last note of each rank, */
+    int32_t *known;        /* [size] and 1 if it has sent one */
+    struct pollfd *polls;
+    double asked;     /* time at which all ranks were last asked for notes */
+    int32_t wanting;  /* 1: WANT was sent, */
+    int32_t answered; /* and 1 if its answer is complete */
+    dpari_nccl_card card;
+} dpari_nccl_side;
+
+/* Seconds within which a lost connection of the side channel may be restored. */
+enum { DPARI_NCCL_GRACE = 1 };
+
+/* ---- memory, worlds, communicators ---- */
+
+/* Device memory that is allocated, registered or lent. */
+typedef struct dpari_nccl_memory {
+    struct dpari_nccl_memory *next;
+    dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
+    void *memory, *base, *handle;
+    size_t bytes; /* size, if it is from dpar_comm_alloc */
+    dpari_nccl_window window;
+    int32_t owned;     /* 1: from dpar_comm_alloc */
+    int32_t mem_alloc; /* 1: from ncclMemAlloc, otherwise from cudaMalloc */
+    char **near;       /* lent memory: [size] addresses at which this device reaches each rank's
+                          memory, NULL if it does not. NULL for other memory */
+    int64_t flags;     /* offset of the flags in it, in bytes */
+    int32_t turns;     /* exchanges so far, outside of graphs */
+    int32_t part;      /* the part that the last exchange used */
+} dpari_nccl_memory;
+
+/* A part of the page-locked memory for messages that is in use. */
+typedef struct dpari_nccl_used {
+    int64_t begin, bytes;
+} dpari_nccl_used;
+
+/* What all communicators share that were split from one. */
+struct dpari_nccl_world {
+    dpari_nccl_api api;
+    dpar_engine engine; /* of all its communicators */
+    dpar_nccl_desc options;
+    char *log; /* a copy of desc.log_file, because the caller may free its own */
+    int32_t device, rank, size;
+    int32_t own_stream;
+    cudaStream_t stream;        /* stream on which all operations run */
+    cudaStream_t freeing;       /* stream on which the flags of ranks that will not come are set;
+                                   NULL if nothing is lent */
+    dpari_nccl_stream_ops *ops; /* the driver's cuStreamBatchMemOp, or NULL if it has none */
+    dpari_nccl_slot *slots, *spare;
+    dpari_nccl_slot *flying, *last; /* operations in progress, in the order of the stream */
+    dpari_nccl_slot *entering;      /* the operation that is being enqueued */
+    dpari_nccl_ctx *comms;          /* in the order in which they were made */
+    dpari_nccl_ctx *closed;         /* closed communicators that a thread may still abort */
+    dpari_ended kept;               /* other closed communicators, to which plans may still refer */
+    dpari_nccl_memory *memory;
+    char *scratch;           /* device memory */
+    char *staging, *letters; /* page-locked memory for collectives, and for messages */
+    dpari_nccl_used *used;   /* the parts of `letters` in use, in ascending order */
+    int32_t used_count;
+    dpari_nccl_side side;
+    uint64_t *node; /* [size] a number for the machine of each rank; NULL if not known */
+    pthread_mutex_t lock;
+    dpari_thread thread;
+    int32_t watched; /* 1: there is a watchdog */
+    uint32_t frees;  /* 1: operations wait for flags of ranks that will not come */
+    uint32_t ending; /* 1: the watchdog has to end */
+    double period;   /* seconds between two turns of the watchdog */
+    double looked;   /* when the deadline of an operation was last checked */
+    int wake[2];     /* a pipe that wakes the watchdog */
+};
+
+/* The part of an operation on host memory that is exchanged with one rank. */
+typedef struct dpari_nccl_piece {
+    const char *from;
+    char *to;
+    int64_t give, take; /* bytes */
+} dpari_nccl_piece;
+
+/* A communicator. */
+struct dpari_nccl_ctx {
+    dpar_comm comm;
+    dpari_nccl_world *world;
+    dpari_nccl_ctx *next;
+    ncclComm_t nccl;  /* NULL once it was aborted */
+    ncclComm_t made;  /* where a split stores the new communicator, which NCCL may do later */
+    uint64_t name;    /* its name in the side channel; 0 for the world's first communicator */
+    int64_t sequence; /* collectives so far */
+    int64_t splits;   /* splits so far */
+    int64_t records;
+    double remote;               /* time since which NCCL reports a lost rank; 0 if it does not */
+    dpar_work *pending, *newest; /* messages that were posted and are not enqueued yet */
+    int32_t *member;             /* [size] the rank in the world of each rank */
+    dpari_nccl_piece *piece;     /* [size] */
+    const void **parts;          /* [size] */
+    int32_t told;                /* 1: the other ranks know that it is broken */
+    int32_t lends;               /* 1: some of its memory was lent */
+    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: that thread has been
+                                    joined */
+    ncclComm_t ended;
+    dpari_thread ending;
+    dpari_nccl_record ring[DPARI_NCCL_RING];
+};
+
+/* Returns the state of a communicator. */
+DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
+{
+    return (dpari_nccl_ctx *)comm->context;
+}
+
+DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
+{
+    return n * dpar_type_bytes(type);
+}
+
+DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
+{
+    memset(r, 0, sizeof *r);
+    r->sequence = sequence;
+    r->count = call->count;
+    r->kind = call->kind;
+    r->type = call->type;
+    r->op = call->op;
+    r->root = call->root;
+    r->tag = call->tag;
+    r->varies = call->variable_counts;
+    r->state = DPAR_MORE;
+}
+
+/* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
+ * of a message. */
+DPARI_FN void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
+{
+    memcpy(&work->state[0], &slot, sizeof slot);
+}
+
+DPARI_FN dpari_nccl_slot *dpari_nccl_slot_of(const dpar_work *work)
+{
+    dpari_nccl_slot *slot;
+    memcpy(&slot, &work->state[0], sizeof slot);
+    return slot;
+}
+
+DPARI_FN void dpari_nccl_set_letter(dpar_work *work, char *letter)
+{
+    memcpy(&work->state[2], &letter, sizeof letter);
+}
+
+DPARI_FN char *dpari_nccl_letter_of(const dpar_work *work)
+{
+    char *letter;
+    memcpy(&letter, &work->state[2], sizeof letter);
+    return letter;
+}
+
+/* The lock protects everything that both the watchdog and the callers' threads use. */
+DPARI_FN void dpari_nccl_lock(dpari_nccl_world *world)
+{
+    (void)pthread_mutex_lock(&world->lock);
+}
+
+DPARI_FN void dpari_nccl_unlock(dpari_nccl_world *world)
+{
+    (void)pthread_mutex_unlock(&world->lock);
+}
+
+/* ==== nccl/failure.h ==== */
+
+/* failure - private: how calls fail, and how communicators break. */
+
+/* Sets the message to "`doing` failed: NCCL says: ", followed by NCCL's text for the code and its
+ * last error, if it has one. */
+DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
+                                   ncclResult_t code);
+/* The same for a call of CUDA. Returns the status, and clears CUDA's error. */
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code);
+/* Sets the communicator's message and returns the status, without breaking it. */
+DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
+                                             const char *what);
+/* Returns the bytes of all flags behind lent memory. */
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
+
+/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
+ * that will not come. */
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
+
+/* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
+ * which waits for all kernels of the device, including those of other communicators. The abort
+ * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
+ * context is kept until the thread has ended (dpari_nccl_retire). */
+DPARI_INTERNAL void dpari_nccl_abort_comm(dpari_nccl_ctx *context);
+
+/* Locked. Waits for the threads that abort communicators of a list. Releases the lock while it
+ * waits. If the watchdog begins another abort meanwhile, waits for that one, too. */
+DPARI_INTERNAL void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list);
+
+/* Breaks the context with this status and message, unless it is broken already: the first error is
+ * kept. With `tell`, the watchdog informs the other ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text, int32_t tell);
+
+/* Handles the failure of an NCCL call: breaks the context, except that wrong arguments only make
+ * that call fail. */
+DPARI_INTERNAL dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
+                                             ncclResult_t code);
+/* Locked. Breaks the context because a call of CUDA failed. */
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
+                                                  cudaError_t code);
+
+/* Calls dpari_nccl_break for a caller that does not hold the lock, which is needed because the
+ * watchdog may break the context at the same time. */
+DPARI_INTERNAL dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text);
+/* The same as dpari_nccl_cuda_failed, for a caller that does not hold the lock. */
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
+                                                 cudaError_t code);
+
+/* ==== nccl/settle.h ==== */
+
+/* settle - private: waits on the host until NCCL has completed a call. */
+
+/* Sleeps for 20 us. */
+DPARI_INTERNAL void dpari_nccl_nap(void);
+
+/* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last
+ * call. This is needed even if the call returned ncclSuccess, because NCCL returns that before the
+ * new object exists. Returns ncclInProgress at the deadline. */
+DPARI_INTERNAL ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
+                                               const dpar_status *broken, double timeout_s);
+
+/* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
+ * does not know which rank it was. The side channel reports the rank once DPARI_NCCL_GRACE has
+ * passed. */
+DPARI_INTERNAL int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said);
+
+/* Locked. Polls a communicator that the watchdog knows, until NCCL has completed the last call. The
+ * lock is released in between, so that the watchdog continues: ranks that connect for their first
+ * operation wait for each other here, and one of them may be missing. */
+DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context);
+
+/* ==== nccl/operation.h ==== */
+
+/* operation - private: operations on the stream: the slots that hold their events. */
+
+/* Queries an event without ending a capture of this thread, and without leaving an error that the
+ * thread's next CUDA call would report. */
+DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event);
+/* True if the compute stream is being captured in a graph. */
+DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world);
+
+/* Locked. Recycles a slot that nobody needs any more. */
+DPARI_INTERNAL void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot);
+
+/* Locked. Removes the operations that have ended from the front of the list. An error of the device
+ * breaks their communicators. */
+DPARI_INTERNAL void dpari_nccl_reap(dpari_nccl_world *world);
+
+/* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
+ * Returns the slot, with the lock held. On failure returns NULL, without the lock, and sets
+ * *status. */
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpar_status *status);
+
+/* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
+DPARI_INTERNAL dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status);
+/* Ends the reference of one work to a slot. */
+DPARI_INTERNAL void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot);
+
+/* Waits until the device has finished an operation. The watchdog checks the deadline; without a
+ * watchdog this function does. */
+DPARI_INTERNAL dpar_status dpari_nccl_await(dpari_nccl_slot *slot);
+
+/* ==== nccl/run.h ==== */
+
+/* run - private: an operation while its work is being enqueued. */
+
+/* An operation while it is being enqueued. The first error is kept. */
+typedef struct dpari_nccl_run {
+    dpari_nccl_ctx *c;
+    const dpari_nccl_api *api;
+    const dpar_call *call;
+    cudaStream_t stream;
+    int32_t unit;
+    int32_t grouped; /* 1: an NCCL group is open */
+    ncclResult_t code;
+    cudaError_t cuda;
+    dpar_status status; /* the result of reduce_mem */
+} dpari_nccl_run;
+
+/* True if nothing has failed so far. */
+DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run);
+
+/* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
+ * end of the group is polled. */
+DPARI_INTERNAL void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped);
+/* Open and close a group of NCCL, in which sends and receives begin together. */
+DPARI_INTERNAL void dpari_nccl_open(dpari_nccl_run *run);
+DPARI_INTERNAL void dpari_nccl_shut(dpari_nccl_run *run);
+/* Enqueue a message, or a copy on this device, unless it is empty or something has failed. */
+DPARI_INTERNAL void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes,
+                                          int32_t to);
+DPARI_INTERNAL void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes,
+                                          int32_t from);
+DPARI_INTERNAL void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes);
+/* Begins the enqueuing of a call. */
+DPARI_INTERNAL void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context,
+                                        const dpar_call *call);
+
+/* Returns the status of an operation that was enqueued. An error breaks the communicator. */
+DPARI_INTERNAL dpar_status dpari_nccl_result(const dpari_nccl_run *run);
+
+/* ==== nccl/collective.h ==== */
+
+/* collective - private: collectives on device memory. */
+
+enum {
+    DPARI_NCCL_LIMIT = 64
+}; /* blocks in scratch memory have a multiple of this number of elements */
+
+/* Sets context->piece[r] to what the call exchanges with each rank r. */
+DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call);
+/* Returns the bytes of the block of at most `block` bytes that begins at byte `at`; 0 at the
+ * end. */
+DPARI_INTERNAL int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block);
+
+/* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to
+ * its first element. In a reduce the root adds up everything. */
+DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call,
+                                       int32_t r, int64_t *begin);
+
+/* Enqueues a collective on device memory. */
+DPARI_INTERNAL dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpari_nccl_slot **slot);
+
+/* ==== nccl/host_memory.h ==== */
+
+/* host_memory - private: collectives on host memory: through page-locked memory, and blocking. */
+
+enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
+
+/* Returns where the call's memory is. Fails with DPAR_E_ARG, and a message, if in and out are in
+ * different places. */
+DPARI_INTERNAL int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call);
+
+/* Exchanges all pieces, in as many rounds as the staging memory requires. */
+DPARI_INTERNAL dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call);
+/* Runs a collective on host memory, and waits for it. */
+DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call);
+
+/* ==== nccl/messages.h ==== */
+
+/* messages - private: messages: posted one by one, enqueued together, in the same order on both
+ * sides. */
+
+/* Ends a work: copies a received message to the user's host memory, and releases the slot and the
+ * memory that the work holds. */
+DPARI_INTERNAL void dpari_nccl_finish(dpar_work *work, dpar_status status);
+
+/* Fails with DPAR_E_ARG, and a message, for calls that NCCL cannot run or that cannot be captured
+ * in a graph. */
+DPARI_INTERNAL dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call,
+                                          int32_t place);
+
+/* Posts a message. It is enqueued at this rank's next collective, batch, wait or test. */
+DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call,
+                                           dpar_work *work);
+
+/* Enqueues the pending messages of the context as one group. */
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context);
+
+/* Enqueues the messages of all communicators, in the order in which the communicators were made,
+ * which is the same on all ranks. */
+DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world);
+
+/* ==== nccl/calls.h ==== */
+
+/* calls - private: the engine's functions that post, test and wait. */
+
+/* Do what dpar_test and dpar_wait do. */
+DPARI_INTERNAL dpar_status dpari_nccl_test(dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_nccl_wait(dpar_work *work);
+/* Do what dpari_post does, with a work or without. */
+DPARI_INTERNAL dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call);
+
+/* Enqueues a batch as one group. If the caller passes no works, allocates them and waits for
+ * them. */
+DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                            dpar_work *works);
+/* Does nothing, because the device advances without calls of the host. */
+DPARI_INTERNAL dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on);
+/* Breaks the communicator. */
+DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text);
+
+/* ==== nccl/memory.h ==== */
+
+/* memory - private: device memory from dpar_comm_alloc. */
+
+/* Locked. Adds memory to the world's list. Returns NULL if there is no host memory. */
+DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at);
+
+/* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
+ * or from cudaMalloc. */
+DPARI_INTERNAL dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory);
+/* Locked. Ends the registrations of memory, and frees it if it is from dpar_comm_alloc. */
+DPARI_INTERNAL void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory);
+/* Locked. Removes an entry from the world's list. */
+DPARI_INTERNAL void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory);
+
+/* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was
+ * enqueued. */
+DPARI_INTERNAL void dpari_nccl_release(dpar_comm *comm, void *memory);
+
+/* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
+ * returns an error, which may not be the case on all ranks. */
+DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory,
+                                      int64_t bytes);
+
+/* ==== nccl/proof.h ==== */
+
+/* proof - private: proofs of the key: SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012). */
+
+/* Takes the same time wherever the bits differ, so that an attacker learns nothing from it. */
+DPARI_INTERNAL int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b);
+
+/* Draws a random number that nobody can predict. Returns -1 if the system provides none. */
+DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to);
+
+/* Returns the proof by which one side of a connection shows the other that it knows the key: rank 0
+ * if by_host is 1, otherwise rank `rank`, which has called. It covers the job, rank, size and both
+ * random numbers, so that it is valid for no other connection and not a second time. */
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+                                                int32_t rank, const dpari_nccl_bits *caller,
+                                                const dpari_nccl_bits *called);
+
+/* ==== nccl/socket.h ==== */
+
+/* socket - private: TCP: addresses, connections, and whole messages before a deadline. */
+
+typedef union dpari_nccl_sockaddr {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+} dpari_nccl_sockaddr;
+
+/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
+DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
+
+/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
+ * way. */
+DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
+DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
+/* Sets *a to 127.0.0.1. */
+DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
+/* Converts an address for the system. Returns its length. */
+DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
+                                                dpari_nccl_sockaddr *n);
+
+/* Makes a socket that listens on a free port, which *port is set to: at the loopback interface if
+ * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
+DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
+
+/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
+DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
+
+/* Connects to an address. Returns the socket, or -1 if the address is not reached before the
+ * deadline. */
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until);
+
+/* ==== nccl/position.h ==== */
+
+/* position - private: the operation in which a rank is, as ranks compare it. */
+
+/* Appends an operation with all that ranks compare, such as its op, root and tag. */
+DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n);
+/* Returns the communicator with this name, or NULL. */
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name);
+
+/* Returns the operation at the head of the stream, or the one being enqueued if the stream is
+ * empty, because both may wait for other ranks. Operations of broken communicators are skipped:
+ * those of an elastic communicator may remain at the head, and the deadlines of operations behind
+ * them still have to be checked. */
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world);
+
+/* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
+ * past its last collective. */
+DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n);
+/* True if two records are of the same call. */
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b);
+
+/* ==== nccl/side_messages.h ==== */
+
+/* side_messages - private: messages of the side channel: ranks compare their calls and report
+ * errors. */
+
+/* Begins a message of this rank. */
+DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
+                                            dpari_nccl_message *message, int32_t kind);
+
+/* Closes a link. A link that rank 0 had not accepted yet returns to the state that it had before
+ * the attempt. */
+DPARI_INTERNAL void dpari_nccl_link_lost(dpari_nccl_link *l);
+
+/* Sends a message: rank 0 sends it to all ranks except `but` (-1 for none), and other ranks send it
+ * to rank 0. */
+DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message,
+                                    int32_t but);
+
+/* Reports this rank's note to rank 0, which then asks the other ranks and compares the notes. */
+DPARI_INTERNAL void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm);
+
+/* Breaks the communicators of a rank that ended without leaving in order. */
+DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank);
+
+/* Processes a message that has arrived over link k. */
+DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k,
+                                    dpari_nccl_message *message);
+
+/* ==== nccl/side_connections.h ==== */
+
+/* side_connections - private: the connections between rank 0 and the other ranks. */
+
+/* On rank 0: accepts new connections and advances those that have not proved yet. Never waits. */
+DPARI_INTERNAL void dpari_nccl_accept(dpari_nccl_world *world);
+
+/* On other ranks: connects to rank 0 at one of its addresses, which share the time until the
+ * deadline, and sends HELLO. Returns -1 if rank 0 is not reached. */
+DPARI_INTERNAL int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until);
+
+/* Reads and processes what has arrived on a link. */
+DPARI_INTERNAL void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k);
+
+/* Handles lost connections: other ranks connect again, and rank 0 waits for that. After
+ * DPARI_NCCL_GRACE the rank at the other end counts as gone. */
+DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world);
+
+/* ==== nccl/side_channel.h ==== */
+
+/* side_channel - private: TCP between rank 0 and the other ranks, used when something is wrong. */
+
+/* Allocates the side channel, and the pipe that wakes the watchdog. */
+DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why);
+
+/* Waits, without the lock, until something arrives or `seconds` have passed. */
+DPARI_INTERNAL void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds);
+
+/* Locked. Reports communicators that broke on this rank to the others. */
+DPARI_INTERNAL void dpari_nccl_say_broken(dpari_nccl_world *world);
+
+/* Locked. Advances the side channel. */
+DPARI_INTERNAL void dpari_nccl_side_turn(dpari_nccl_world *world);
+
+/* ==== nccl/watchdog.h ==== */
+
+/* watchdog - private: the thread that watches deadlines and runs the side channel. */
+
+/* Connects to rank 0, waiting for at most a second, and starts the watchdog. */
+DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world);
+
+/* ==== nccl/world.h ==== */
+
+/* world - private: the state that the communicators of one dpar_nccl_make share. */
+
+/* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
+ * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
+DPARI_INTERNAL int32_t dpari_nccl_shares(void);
+/* Frees the state of a communicator; dpari_nccl_kept_free does so for its handle, unless it is
+ * NULL. */
+DPARI_INTERNAL void dpari_nccl_ctx_free(dpari_nccl_ctx *context);
+DPARI_INTERNAL void dpari_nccl_kept_free(dpar_comm *comm);
+/* Ends the watchdog and the side channel, and frees the world. */
+DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world);
+
+/* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
+ * is no memory; it then has to be ended. */
+DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
+                                                 const dpar_nccl_desc *options,
+                                                 const dpar_engine *engine, dpari_nccl_world **out,
+                                                 dpar_why *why);
+
+/* ==== nccl/card.h ==== */
+
+/* card - private: what rank 0 sends to all ranks before they make a communicator. */
+
+#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
+
+/* Returns the 64-bit FNV-1a hash of a text, but never 0. */
+DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
+
+/* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
+ * addresses, and there is no side channel. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
+                                                 dpar_why *why);
+/* Stores an id of NCCL in this rank's card. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
+
+/* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job,
+                                               dpar_why *why);
+
+/* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
+ * DPAR_E_PEER if rank 0 failed. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
+                                                const dpari_nccl_card *card, dpar_why *why);
+
+/* ==== nccl/communicator.h ==== */
+
+/* communicator - private: makes and ends communicators. */
+
+/* Makes the state of a communicator. Returns NULL if there is no memory. */
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
+                                                   int32_t size);
+
+/* Fails because dpari_nccl_ctx_make had no memory for a communicator of `size` ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size);
+
+/* Appends the context to the world's communicators. */
+DPARI_INTERNAL void dpari_nccl_join(dpari_nccl_ctx *context);
+/* Sets *config to that of a communicator that does not block. */
+DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config);
+
+/* Returns the name of `part`, which split `number` of the context made. The name is the same on all
+ * its ranks, and differs from those of all other communicators of the job, including those that
+ * other ranks split off. */
+DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
+                                        const dpari_nccl_ctx *part);
+
+/* Makes the world's first communicator. */
+DPARI_INTERNAL dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
+                                                  dpar_why *why);
+
+/* Removes the context from its world: from the slots, the list, and the registered memory. Returns
+ * the number of works that nobody has waited for. */
+DPARI_INTERNAL int32_t dpari_nccl_leave(dpari_nccl_ctx *context);
+
+/* Frees the context, which was removed from its world. If a thread is still aborting it, keeps it
+ * until then. */
+DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context);
+
+/* ==== nccl/split.h ==== */
+
+/* split - private: splits a communicator. */
+
+/* Does what dpar_comm_split does. */
+DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
+                                            dpar_comm **out);
+/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                                    dpar_why *why);
+
+/* ==== nccl/lent_memory.h ==== */
+
+/* lent_memory - private: memory that other devices of the node read directly. */
+
+/* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
+ * NCCL unmaps it. */
+DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context);
+/* Allocates memory that other ranks may read: the engine's alloc_shared. */
+DPARI_INTERNAL dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can,
+                                           void **memory);
+/* Returns the address at which this device reaches a rank's lent memory, or NULL. */
+DPARI_INTERNAL void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank);
+/* Makes the devices of these ranks synchronise: the engine's sync_peers. */
+DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
+                                                int32_t n, dpar_work *work);
+
+/* ==== nccl/report.h ==== */
+
+/* report - private: what a communicator reports about itself. */
+
+/* Writes a report: this rank's last operations, and those that other ranks have reported. */
+DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
+/* Appends ", a GPU each on 2 nodes" and which paths NCCL uses. */
+DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
+
+/* ==== nccl/store.h ==== */
+
+/* store - private: torchrun's store, over which rank 0 sends its card. */
+
+/* Sends rank 0's bytes to all ranks over torchrun's store. */
+DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                               double until, dpar_why *why);
+
+/* ==== nccl/rendezvous.h ==== */
+
+/* rendezvous - private: how ranks find each other: over a host communicator, or by other means. */
+
+/* Makes the first communicator of the ranks of host. A failure is reported on all ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
+                                              dpari_nccl_ctx **out, dpar_why *said);
+
+/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
+ * method. */
+DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
+                                               dpar_nccl_rendezvous *m, dpar_why *why);
+
+/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
+DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                           dpari_nccl_ctx **out, dpar_why *why);
+
+/* ==== nccl/library.c ==== */
 
 #if defined(DPAR_NCCL_LINK)
 #if NCCL_VERSION_CODE >= 22902 /* it is declared only in nccl_device.h, which is C++ */
@@ -519,8 +1365,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 #undef DPARI_NCCL_DROP
 }
 
-/* Writes a version number as text: "2.28.9". */
-static void dpari_nccl_put_version(dpar_text *text, int32_t version)
+DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
     dpari_text_int(text, version / 10000);
     dpari_text_char(text, '.');
@@ -529,7 +1374,7 @@ static void dpari_nccl_put_version(dpar_text *text, int32_t version)
     dpari_text_int(text, version % 100);
 }
 
-static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
 {
     int version = 0;
     char text[40];
@@ -549,306 +1394,10 @@ static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ==== data structures ==== */
+/* ==== nccl/failure.c ==== */
 
-typedef struct dpari_nccl_ctx dpari_nccl_ctx;
-typedef struct dpari_nccl_world dpari_nccl_world;
-
-/* The same as CUstreamBatchMemOpParams of cuda.h, which is not required. tests/gpu/link.c compares
- * the two. */
-typedef struct dpari_nccl_stream_op {
-    int32_t operation, room_0;
-    uint64_t address, value;
-    uint32_t flags, room_1;
-    uint64_t alias, room_2;
-} dpari_nccl_stream_op;
-enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 };
-typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
-                                  unsigned flags);
-
-/* An enqueued operation: a collective, or a group of messages that begin together. */
-typedef struct dpari_nccl_slot {
-    cudaEvent_t ready, done; /* `ready` is recorded on the compute stream before the operation, and
-                                `done` on the world's stream after it */
-    struct dpari_nccl_slot *next;
-    dpari_nccl_ctx *ctx;
-    dpar_call call;           /* the call; of a group of messages, the first one's */
-    int64_t sequence, number; /* numbers of the collective and of the record */
-    int32_t works;            /* works that still refer to this slot */
-    int32_t flying;           /* 1 until `done` was seen to be reached */
-    int32_t capture;          /* 1: captured in a graph, so that its events cannot be queried */
-    int32_t told;     /* 1 + seconds of waiting after which this was last reported to rank 0; 0 if
-                         it was not */
-    int32_t messages; /* 1: a group of messages */
-    int32_t meets;    /* number of ranks whose devices synchronise in it; 0 for other operations */
-    double since;     /* time from which it is at the head of the stream and only other ranks can
-                         delay it; negative before that */
-} dpari_nccl_slot;
-
-/* The position of a rank in a communicator, as that rank reports it. */
-typedef struct dpari_nccl_note {
-    uint64_t comm;
-    int64_t sequence, count;
-    int32_t waits; /* 1: the rank waits in this operation; 0: this is the last one that it
-                      finished */
-    int32_t kind, type, op, root, tag, varies, room;
-} dpari_nccl_note;
-
-/* Messages of the side channel. A connection begins with the first three or four of them; see
- * dpari_nccl_prove. */
-enum {
-    DPARI_NCCL_HELLO = 1, /* from a rank: a random number */
-    DPARI_NCCL_CHALLENGE, /* from rank 0: its random number, and its proof */
-    DPARI_NCCL_PROOF,     /* from the rank: its proof */
-    DPARI_NCCL_WELCOME,   /* from rank 0, if ranks find each other by TCP: the card follows */
-    DPARI_NCCL_REFUSED,   /* from rank 0: the reason is in `text` */
-    DPARI_NCCL_NOTE,      /* the position of a rank: dpari_nccl_note */
-    DPARI_NCCL_ASK,       /* asks a rank for its note */
-    DPARI_NCCL_WANT,      /* asks rank 0 for the notes of all ranks: NOTEs, then END */
-    DPARI_NCCL_END,
-    DPARI_NCCL_BROKEN, /* a communicator is broken; the reason is in `text` */
-    DPARI_NCCL_DEAD,   /* the rank in `status` is gone */
-    DPARI_NCCL_BYE     /* the sender leaves in order */
-};
-enum { DPARI_NCCL_TEXT = 256, DPARI_NCCL_DRAWN = 16, DPARI_NCCL_KEY = 32 };
-typedef struct dpari_nccl_message {
-    uint64_t magic, job;
-    int32_t kind, rank, size, status;
-    dpari_nccl_note note;
-    char text[DPARI_NCCL_TEXT];
-} dpari_nccl_message;
-
-typedef struct dpari_nccl_address {
-    int32_t family; /* AF_INET, AF_INET6 */
-    uint32_t scope;
-    unsigned char at[16];
-} dpari_nccl_address;
-
-/* What rank 0 sends to all ranks before they make NCCL's communicator. */
-typedef struct dpari_nccl_card {
-    uint64_t magic, job;
-    int32_t size, version, options, port, addresses;
-    int32_t ending; /* 1: rank 0 could not begin */
-    ncclUniqueId id;
-    dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    unsigned char key[DPARI_NCCL_KEY]; /* the key of the proofs; never sent by TCP */
-} dpari_nccl_card;
-
-/* States of a connection. */
-enum {
-    DPARI_NCCL_AWAY,  /* not connected yet */
-    DPARI_NCCL_HERE,  /* connected and proved */
-    DPARI_NCCL_LOST,  /* lost a moment ago; may connect again */
-    DPARI_NCCL_GONE,  /* lost for longer: the rank counts as dead */
-    DPARI_NCCL_LEFT,  /* the rank left in order */
-    DPARI_NCCL_KNOCKS /* on ranks other than 0: connected, but rank 0 has not answered yet */
-};
-/* A connection of the side channel: rank 0 has one to each rank, and each other rank has one to
- * rank 0. */
-typedef struct dpari_nccl_link {
-    int fd;
-    int32_t state;
-    int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
-    int32_t got;    /* bytes of `in` that have arrived */
-    double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    unsigned char drawn[DPARI_NCCL_DRAWN];
-    dpari_nccl_message in;
-} dpari_nccl_link;
-
-/* A connection to rank 0 that has not yet proved that it belongs to the job. */
-typedef struct dpari_nccl_knock {
-    int fd;
-    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
-    int32_t got;
-    double since;
-    unsigned char theirs[DPARI_NCCL_DRAWN], ours[DPARI_NCCL_DRAWN];
-    dpari_nccl_message in;
-} dpari_nccl_knock;
-
-/* Where the key of the proofs comes from. */
-enum { DPARI_NCCL_BY_CARD, DPARI_NCCL_BY_VARIABLE, DPARI_NCCL_BY_FILE, DPARI_NCCL_BY_NOTHING };
-/* Why rank 0 listens where it does. */
-enum {
-    DPARI_NCCL_AT_ALL,      /* at all addresses, because none was given */
-    DPARI_NCCL_AT_LOOP,     /* at the loopback address, because all ranks are on this node */
-    DPARI_NCCL_AT_GIVEN,    /* at the given address */
-    DPARI_NCCL_NOT_OURS,    /* at all addresses, because the given one does not belong to this
-                               machine */
-    DPARI_NCCL_LOOP_BY_NAME /* at all addresses, because the name is a loopback address on this
-                               machine, and perhaps another address elsewhere */
-};
-
-typedef struct dpari_nccl_side {
-    int listener[DPARI_NCCL_ADDRESSES]; /* on rank 0: sockets that listen */
-    int32_t listeners;
-    int32_t at;              /* DPARI_NCCL_AT_LOOP, ... */
-    int32_t secret;          /* DPARI_NCCL_BY_CARD, ... */
-    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
-    int32_t knocks, knocks_room;
-    int32_t refused; /* number of connections whose proof was wrong */
-    int32_t links;   /* number of links; 0 if there is no side channel */
-    dpari_nccl_link *link;
-    dpari_nccl_note *note; /* [size] the last note of each rank, */
-    int32_t *known;        /* [size] and 1 if it has sent one */
-    struct pollfd *polls;
-    double asked;     /* time at which all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent, */
-    int32_t answered; /* and 1 if its answer is complete */
-    dpari_nccl_card card;
-    dpari_nccl_address master; /* if ranks find each other by TCP: where rank 0 listens */
-} dpari_nccl_side;
-
-typedef struct dpari_nccl_memory {
-    struct dpari_nccl_memory *next;
-    dpari_nccl_ctx *ctx; /* the communicator with which it is registered, or NULL */
-    void *memory, *base, *handle;
-    size_t bytes; /* size, if it is from dpar_comm_alloc */
-    dpari_nccl_window window;
-    int32_t owned;     /* 1: from dpar_comm_alloc */
-    int32_t mem_alloc; /* 1: from ncclMemAlloc, otherwise from cudaMalloc */
-    char **near;       /* lent memory: [size] addresses at which this device reaches each rank's
-                          memory, NULL if it does not. NULL for other memory */
-    int64_t flags;     /* offset of the flags in it, in bytes */
-    int32_t turns;     /* exchanges so far, outside of graphs */
-    int32_t part;      /* the part that the last exchange used */
-} dpari_nccl_memory;
-
-typedef struct dpari_nccl_used {
-    int64_t begin, bytes;
-} dpari_nccl_used;
-
-struct dpari_nccl_world {
-    dpari_nccl_api api;
-    dpar_nccl_desc options;
-    char *log; /* a copy of desc.log_file, because the caller may free its own */
-    int32_t device, rank, size;
-    int32_t own_stream;
-    cudaStream_t stream;        /* stream on which all operations run */
-    cudaStream_t freeing;       /* stream on which the flags of ranks that will not come are set;
-                                   NULL if nothing is lent */
-    dpari_nccl_stream_ops *ops; /* the driver's cuStreamBatchMemOp, or NULL if it has none */
-    dpari_nccl_slot *slots, *spare;
-    dpari_nccl_slot *flying, *last; /* operations in progress, in the order of the stream */
-    dpari_nccl_slot *entering;      /* the operation that is being enqueued */
-    dpari_nccl_ctx *comms;          /* in the order in which they were made */
-    dpari_nccl_ctx *closed;         /* closed communicators that a thread may still abort */
-    dpari_ended kept;               /* other closed communicators, to which plans may still refer */
-    dpari_nccl_memory *memory;
-    char *scratch;           /* device memory */
-    char *staging, *letters; /* page-locked memory for collectives, and for messages */
-    dpari_nccl_used *used;   /* the parts of `letters` in use, in ascending order */
-    int32_t used_count;
-    dpari_nccl_side side;
-    uint64_t *node; /* [size] a number for the machine of each rank; NULL if not known */
-    pthread_mutex_t lock;
-    dpari_thread thread;
-    int32_t watched; /* 1: there is a watchdog */
-    uint32_t frees;  /* 1: operations wait for flags of ranks that will not come */
-    uint32_t ending; /* 1: the watchdog has to end */
-    double period;   /* seconds between two turns of the watchdog */
-    double looked;   /* when the deadline of an operation was last checked */
-    int wake[2];     /* a pipe that wakes the watchdog */
-};
-
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-} dpari_nccl_record;
-
-/* The part of an operation on host memory that is exchanged with one rank. */
-typedef struct dpari_nccl_piece {
-    const char *from;
-    char *to;
-    int64_t give, take; /* bytes */
-} dpari_nccl_piece;
-
-struct dpari_nccl_ctx {
-    dpar_comm comm;
-    dpari_nccl_world *world;
-    dpari_nccl_ctx *next;
-    ncclComm_t nccl;  /* NULL once it was aborted */
-    ncclComm_t made;  /* where a split stores the new communicator, which NCCL may do later */
-    uint64_t name;    /* its name in the side channel; 0 for the world's first communicator */
-    int64_t sequence; /* collectives so far */
-    int64_t splits;   /* splits so far */
-    int64_t records;
-    double remote;               /* time since which NCCL reports a lost rank; 0 if it does not */
-    dpar_work *pending, *newest; /* messages that were posted and are not enqueued yet */
-    int32_t *member;             /* [size] the rank in the world of each rank */
-    dpari_nccl_piece *piece;     /* [size] */
-    const void **parts;          /* [size] */
-    int32_t told;                /* 1: the other ranks know that it is broken */
-    int32_t lends;               /* 1: some of its memory was lent */
-    int32_t ends;                /* 1: the thread `ending` aborts `ended`; 2: that thread has been
-                                    joined */
-    ncclComm_t ended;
-    dpari_thread ending;
-    dpari_nccl_record ring[DPARI_NCCL_RING];
-};
-
-static dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
-{
-    return (dpari_nccl_ctx *)comm->context;
-}
-
-static int64_t dpari_nccl_bytes(int32_t type, int64_t n)
-{
-    return n * dpar_type_bytes(type);
-}
-
-/* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
- * of a message. */
-static void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
-{
-    memcpy(&work->state[0], &slot, sizeof slot);
-}
-
-static dpari_nccl_slot *dpari_nccl_slot_of(const dpar_work *work)
-{
-    dpari_nccl_slot *slot;
-    memcpy(&slot, &work->state[0], sizeof slot);
-    return slot;
-}
-
-static void dpari_nccl_set_letter(dpar_work *work, char *letter)
-{
-    memcpy(&work->state[2], &letter, sizeof letter);
-}
-
-static char *dpari_nccl_letter_of(const dpar_work *work)
-{
-    char *letter;
-    memcpy(&letter, &work->state[2], sizeof letter);
-    return letter;
-}
-
-/* ==== messages of errors ==== */
-
-static void dpari_nccl_describe_note(dpar_text *text, const dpari_nccl_note *n)
-{
-    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
-    if (dpari_tag_compared(n->tag) != n->tag) {
-        return;
-    }
-    if (dpari_kind_reduces(n->kind)) {
-        dpari_text_char(text, ' ');
-        dpar_text_put(text, dpari_op_name(n->op));
-    }
-    if (dpari_kind_rooted(n->kind)) {
-        dpar_text_put(text, " root ");
-        dpari_text_int(text, n->root);
-    }
-    if (n->tag != 0) {
-        dpar_text_put(text, " tag ");
-        dpari_text_int(text, n->tag);
-    }
-}
-
-/* Sets the message to "`doing` failed: NCCL says: ", followed by NCCL's text for the code and its
- * last error, if it has one. */
-static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
-                           ncclResult_t code)
+DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
+                                   ncclResult_t code)
 {
     const char *more = api->GetLastError != NULL ? api->GetLastError(NULL) : NULL;
     (void)dpari_say(DPAR_E_SYSTEM, why, "%s failed: NCCL says: %s", doing,
@@ -862,7 +1411,7 @@ static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char 
     }
 }
 
-static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
 {
     (void)cudaGetLastError(); /* clears the error, so that the next call does not report it */
     return dpari_say(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
@@ -870,14 +1419,41 @@ static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaEr
                      why, "%s failed: CUDA says: %s", doing, cudaGetErrorString(code));
 }
 
-static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status, const char *what)
+DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
+                                             const char *what)
 {
     return dpari_repeat(status, &context->comm.why, what);
 }
 
-/* ==== breaking ==== */
+enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c */
 
-static void dpari_nccl_tell_broken(dpari_nccl_ctx *context);
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
+{
+    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
+}
+
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
+{
+    const dpari_nccl_memory *memory;
+    uint32_t left = 0;
+    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
+        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
+            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
+            char *at = (char *)memory->memory + memory->flags;
+            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
+            left |= world->flying != NULL;
+        }
+    }
+    DPARI_STORE(&world->frees, left);
+}
+
+/* Wakes the watchdog, which informs the other ranks. */
+static void dpari_nccl_tell_broken(dpari_nccl_ctx *context)
+{
+    if (context->world->watched) {
+        (void)!write(context->world->wake[1], "", 1);
+    }
+}
 
 static void *dpari_nccl_abort_now(void *arg)
 {
@@ -889,11 +1465,7 @@ static void *dpari_nccl_abort_now(void *arg)
     return NULL;
 }
 
-/* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
- * which waits for all kernels of the device, including those of other communicators. The abort
- * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
- * context is kept until the thread has ended (dpari_nccl_retire). */
-static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
 {
     context->ended = context->nccl;
     context->nccl = NULL;
@@ -904,7 +1476,21 @@ static void dpari_nccl_abort_comm(dpari_nccl_ctx *context)
     }
 }
 
-static void dpari_nccl_free_waits(dpari_nccl_world *world);
+DPARI_INTERNAL void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list)
+{
+    dpari_nccl_ctx *context = list;
+    while (context != NULL) {
+        if (context->ends != 1) {
+            context = context->next;
+            continue;
+        }
+        context->ends = 2;
+        dpari_nccl_unlock(world);
+        dpari_os_join(context->ending);
+        dpari_nccl_lock(world);
+        context = list;
+    }
+}
 
 /* Ends the NCCL operations of the context, so that the streams continue. The NCCL communicator
  * itself is kept in two cases: if the context is elastic, for dpar_nccl_shrink, and if it lends
@@ -926,10 +1512,8 @@ static void dpari_nccl_stop(dpari_nccl_ctx *context)
     dpari_nccl_abort_comm(context);
 }
 
-/* Breaks the context with this status and message, unless it is broken already: the first error is
- * kept. With `tell`, the watchdog informs the other ranks. */
-static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status, const char *text,
-                                    int32_t tell)
+DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text, int32_t tell)
 {
     if (DPARI_LOAD(&context->comm.status) < 0) {
         return context->comm.status;
@@ -946,9 +1530,8 @@ static dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status status,
     return status;
 }
 
-/* Handles the failure of an NCCL call: breaks the context, except that wrong arguments only make
- * that call fail. */
-static dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing, ncclResult_t code)
+DPARI_INTERNAL dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
+                                             ncclResult_t code)
 {
     dpar_why why;
     if (DPARI_LOAD(&context->comm.status) < 0) {
@@ -969,17 +1552,36 @@ static dpar_status dpari_nccl_failed(dpari_nccl_ctx *context, const char *doing,
         why.text, 1);
 }
 
-static dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
-                                          cudaError_t code)
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *context, const char *doing,
+                                                  cudaError_t code)
 {
     dpar_why why;
     (void)dpari_nccl_cuda_says(&why, doing, code);
     return dpari_nccl_break(context, DPAR_E_SYSTEM, why.text, 1);
 }
 
-/* ==== time ==== */
+DPARI_INTERNAL dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status,
+                                            const char *text)
+{
+    dpari_nccl_lock(context->world);
+    status = dpari_nccl_break(context, status, text, 1);
+    dpari_nccl_unlock(context->world);
+    return status;
+}
 
-static void dpari_nccl_nap(void)
+DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
+                                                 cudaError_t code)
+{
+    dpar_status status;
+    dpari_nccl_lock(context->world);
+    status = dpari_nccl_cuda_failed(context, doing, code);
+    dpari_nccl_unlock(context->world);
+    return status;
+}
+
+/* ==== nccl/settle.c ==== */
+
+DPARI_INTERNAL void dpari_nccl_nap(void)
 {
     dpari_os_sleep(20e-6);
 }
@@ -994,11 +1596,8 @@ static void dpari_nccl_breathe(int32_t looks)
     }
 }
 
-/* Polls an NCCL communicator that the watchdog does not know yet, until NCCL has completed the last
- * call. This is needed even if the call returned ncclSuccess, because NCCL returns that before the
- * new object exists. Returns ncclInProgress at the deadline. */
-static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
-                                       const dpar_status *broken, double timeout_s)
+DPARI_INTERNAL ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
+                                               const dpar_status *broken, double timeout_s)
 {
     dpari_stopwatch watch = {0, 0};
     int32_t looks = 0;
@@ -1020,43 +1619,7 @@ static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t ncc
     }
 }
 
-static void dpari_nccl_lock(dpari_nccl_world *world)
-{
-    (void)pthread_mutex_lock(&world->lock);
-}
-
-static void dpari_nccl_unlock(dpari_nccl_world *world)
-{
-    (void)pthread_mutex_unlock(&world->lock);
-}
-
-/* Calls dpari_nccl_break for a caller that does not hold the lock, which is needed because the
- * watchdog may break the context at the same time. */
-static dpar_status dpari_nccl_broke(dpari_nccl_ctx *context, dpar_status status, const char *text)
-{
-    dpari_nccl_lock(context->world);
-    status = dpari_nccl_break(context, status, text, 1);
-    dpari_nccl_unlock(context->world);
-    return status;
-}
-
-static dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const char *doing,
-                                         cudaError_t code)
-{
-    dpar_status status;
-    dpari_nccl_lock(context->world);
-    status = dpari_nccl_cuda_failed(context, doing, code);
-    dpari_nccl_unlock(context->world);
-    return status;
-}
-
-/* Seconds within which a lost connection of the side channel may be restored. */
-enum { DPARI_NCCL_GRACE = 1 };
-
-/* True while NCCL's report that a process has ended is to be ignored. NCCL notices that first, but
- * does not know which rank it was. The side channel reports the rank once DPARI_NCCL_GRACE has
- * passed. */
-static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
+DPARI_INTERNAL int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
 {
     const double now = dpari_os_now();
     if (said != ncclRemoteError || context->world->side.links == 0) {
@@ -1066,10 +1629,7 @@ static int dpari_nccl_unnamed(dpari_nccl_ctx *context, ncclResult_t said)
     return now - context->remote < 1.5 * (double)(int)DPARI_NCCL_GRACE;
 }
 
-/* Locked. Polls a communicator that the watchdog knows, until NCCL has completed the last call. The
- * lock is released in between, so that the watchdog continues: ranks that connect for their first
- * operation wait for each other here, and one of them may be missing. */
-static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
+DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 {
     dpari_nccl_world *world = context->world;
     const int watched = world->watched && world->entering != NULL; /* the watchdog then checks the
@@ -1093,11 +1653,9 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
     }
 }
 
-/* ==== slots ==== */
+/* ==== nccl/operation.c ==== */
 
-/* Queries an event without ending a capture of this thread, and without leaving an error that the
- * thread's next CUDA call would report. */
-static cudaError_t dpari_nccl_query(cudaEvent_t event)
+DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaError_t code;
@@ -1108,7 +1666,7 @@ static cudaError_t dpari_nccl_query(cudaEvent_t event)
     return code;
 }
 
-static int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
+DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     return cudaStreamIsCapturing(world->options.stream, &capture) == cudaSuccess &&
@@ -1124,8 +1682,7 @@ static void dpari_nccl_record_ends(dpari_nccl_slot *slot, int32_t state)
     }
 }
 
-/* Locked. Recycles a slot that nobody needs any more. */
-static void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
+DPARI_INTERNAL void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
     if (slot->works == 0 && !slot->flying) {
         slot->next = world->spare;
@@ -1133,9 +1690,7 @@ static void dpari_nccl_slot_free(dpari_nccl_world *world, dpari_nccl_slot *slot)
     }
 }
 
-/* Locked. Removes the operations that have ended from the front of the list. An error of the device
- * breaks their communicators. */
-static void dpari_nccl_reap(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_reap(dpari_nccl_world *world)
 {
     while (world->flying != NULL) {
         dpari_nccl_slot *slot = world->flying;
@@ -1187,15 +1742,11 @@ static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *context, dpar_status *s
     }
 }
 
-/* Begins an operation: takes a slot and makes the world's stream wait for the compute stream.
- * Returns the slot, with the lock held. On failure returns NULL, without the lock, and sets
- * *status. */
-static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
-                                         dpar_status *status)
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpar_status *status)
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
-    dpari_nccl_record *r;
     cudaError_t code;
     dpari_nccl_lock(world);
     slot = dpari_nccl_spare(context, status);
@@ -1222,21 +1773,12 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const dpar_cal
         dpari_nccl_unlock(world);
         return NULL;
     }
-    r = &context->ring[slot->number % DPARI_NCCL_RING];
-    r->sequence = slot->sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->state = DPAR_MORE;
+    dpari_nccl_record_of(call, slot->sequence, &context->ring[slot->number % DPARI_NCCL_RING]);
     world->entering = slot;
     return slot;
 }
 
-/* Completes the enqueuing of an operation to which `works` works refer, and releases the lock. */
-static dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status)
+DPARI_INTERNAL dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_status status)
 {
     dpari_nccl_ctx *context = slot->ctx;
     dpari_nccl_world *world = context->world;
@@ -1264,7 +1806,7 @@ static dpar_status dpari_nccl_end(dpari_nccl_slot *slot, int32_t works, dpar_sta
     return status;
 }
 
-static void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
+DPARI_INTERNAL void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
 {
     dpari_nccl_lock(world);
     slot->works--;
@@ -1272,9 +1814,7 @@ static void dpari_nccl_let_go(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpari_nccl_unlock(world);
 }
 
-/* Waits until the device has finished an operation. The watchdog checks the deadline; without a
- * watchdog this function does. */
-static dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
+DPARI_INTERNAL dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
 {
     dpari_nccl_ctx *context = slot->ctx;
     const double limit = context->comm.timeout_s;
@@ -1306,7 +1846,104 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
     }
 }
 
-/* ==== operations on the device's memory ==== */
+/* ==== nccl/run.c ==== */
+
+DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run)
+{
+    return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
+}
+
+DPARI_INTERNAL void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped)
+{
+    if (grouped && code == ncclInProgress) {
+        return;
+    }
+    if (code == ncclInProgress || code == ncclRemoteError) {
+        const ncclResult_t then = dpari_nccl_settle(run->c);
+        code = code == ncclInProgress || then != ncclSuccess ? then : code;
+    }
+    if (run->code == ncclSuccess) {
+        run->code = code;
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_open(dpari_nccl_run *run)
+{
+    if (dpari_nccl_well(run)) {
+        dpari_nccl_took(run, run->api->GroupStart(), 1);
+        run->grouped = run->code == ncclSuccess;
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_shut(dpari_nccl_run *run)
+{
+    if (run->grouped) { /* a group is closed also after an error in it */
+        run->grouped = 0;
+        dpari_nccl_took(run, run->api->GroupEnd(), 0);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes,
+                                          int32_t to)
+{
+    if (bytes > 0 && dpari_nccl_well(run)) {
+        dpari_nccl_took(
+            run, run->api->Send(from, (size_t)bytes, ncclUint8, (int)to, run->c->nccl, run->stream),
+            1);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes,
+                                          int32_t from)
+{
+    if (bytes > 0 && dpari_nccl_well(run)) {
+        dpari_nccl_took(
+            run, run->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, run->c->nccl, run->stream),
+            1);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from && dpari_nccl_well(run)) {
+        run->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, run->stream);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context,
+                                        const dpar_call *call)
+{
+    memset(run, 0, sizeof *run);
+    run->c = context;
+    run->api = &context->world->api;
+    run->call = call;
+    run->stream = context->world->stream;
+    run->unit = dpar_type_bytes(call->type);
+    run->code = ncclSuccess;
+    run->cuda = cudaSuccess;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_result(const dpari_nccl_run *run)
+{
+    char words[100];
+    dpar_text t;
+    if (dpari_nccl_well(run)) {
+        return run->c->comm.status;
+    }
+    dpar_text_init(&t, words, sizeof words);
+    dpari_operation_text(&t, run->call->kind, run->c->sequence - 1, run->call->type,
+                         run->call->count, run->call->root, run->call->tag);
+    if (run->code != ncclSuccess) {
+        return dpari_nccl_failed(run->c, words, run->code);
+    }
+    if (run->cuda != cudaSuccess) {
+        return dpari_nccl_cuda_failed(run->c, words, run->cuda);
+    }
+    return dpari_nccl_break(run->c, run->status,
+                            "reduce_mem failed to add up a reduction in rank order", 1);
+}
+
+/* ==== nccl/collective.c ==== */
 
 static ncclDataType_t dpari_nccl_type(int32_t type)
 {
@@ -1332,81 +1969,6 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     case DPAR_MAX: return ncclMax;
     case DPAR_MIN: return ncclMin;
     default: return ncclSum;
-    }
-}
-
-/* An operation while it is being enqueued. The first error is kept. */
-typedef struct dpari_nccl_run {
-    dpari_nccl_ctx *c;
-    const dpari_nccl_api *api;
-    const dpar_call *call;
-    cudaStream_t stream;
-    int32_t unit;
-    int32_t grouped; /* 1: an NCCL group is open */
-    ncclResult_t code;
-    cudaError_t cuda;
-    dpar_status status; /* the result of reduce_mem */
-} dpari_nccl_run;
-
-static int dpari_nccl_well(const dpari_nccl_run *run)
-{
-    return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
-}
-
-/* Records the result of an NCCL call. Within a group ncclInProgress counts as success, because the
- * end of the group is polled. */
-static void dpari_nccl_took(dpari_nccl_run *run, ncclResult_t code, int grouped)
-{
-    if (grouped && code == ncclInProgress) {
-        return;
-    }
-    if (code == ncclInProgress || code == ncclRemoteError) {
-        const ncclResult_t then = dpari_nccl_settle(run->c);
-        code = code == ncclInProgress || then != ncclSuccess ? then : code;
-    }
-    if (run->code == ncclSuccess) {
-        run->code = code;
-    }
-}
-
-static void dpari_nccl_open(dpari_nccl_run *run)
-{
-    if (dpari_nccl_well(run)) {
-        dpari_nccl_took(run, run->api->GroupStart(), 1);
-        run->grouped = run->code == ncclSuccess;
-    }
-}
-
-static void dpari_nccl_shut(dpari_nccl_run *run)
-{
-    if (run->grouped) { /* a group is closed also after an error in it */
-        run->grouped = 0;
-        dpari_nccl_took(run, run->api->GroupEnd(), 0);
-    }
-}
-
-static void dpari_nccl_send_bytes(dpari_nccl_run *run, const void *from, int64_t bytes, int32_t to)
-{
-    if (bytes > 0 && dpari_nccl_well(run)) {
-        dpari_nccl_took(
-            run, run->api->Send(from, (size_t)bytes, ncclUint8, (int)to, run->c->nccl, run->stream),
-            1);
-    }
-}
-
-static void dpari_nccl_recv_bytes(dpari_nccl_run *run, void *to, int64_t bytes, int32_t from)
-{
-    if (bytes > 0 && dpari_nccl_well(run)) {
-        dpari_nccl_took(
-            run, run->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, run->c->nccl, run->stream),
-            1);
-    }
-}
-
-static void dpari_nccl_copy(dpari_nccl_run *run, void *to, const void *from, int64_t bytes)
-{
-    if (bytes > 0 && to != from && dpari_nccl_well(run)) {
-        run->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, run->stream);
     }
 }
 
@@ -1476,7 +2038,7 @@ static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *
     p->to = take > 0 ? (char *)call->out + to * unit : NULL;
 }
 
-static void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t r;
     for (r = 0; r < context->comm.size; r++) {
@@ -1510,7 +2072,7 @@ static int64_t dpari_nccl_block(const dpari_nccl_ctx *context)
     return most / (8 * DPARI_NCCL_LIMIT) * (8 * DPARI_NCCL_LIMIT);
 }
 
-static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
+DPARI_INTERNAL int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
 {
     const int64_t rest = bytes - at;
     if (rest < 0) {
@@ -1561,12 +2123,8 @@ static void dpari_nccl_exchange_in_place(dpari_nccl_run *run)
     }
 }
 
-/* ---- reductions in rank order: each rank receives its part from all, reduce_mem adds it ---- */
-
-/* Returns the number of elements in the part of a reduction that rank r adds up, and sets *begin to
- * its first element. In a reduce the root adds up everything. */
-static int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
-                               int64_t *begin)
+DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar_call *call,
+                                       int32_t r, int64_t *begin)
 {
     const int64_t n = call->count / context->comm.size, more = call->count % context->comm.size;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
@@ -1661,8 +2219,6 @@ static void dpari_nccl_reduce_exactly(dpari_nccl_run *run)
         dpari_nccl_share(run);
     }
 }
-
-/* ---- operations of NCCL ---- */
 
 /* NCCL has no all-gather or reduce-scatter with pieces of different sizes. A group of broadcasts,
  * or of reductions, replaces them. */
@@ -1771,42 +2327,8 @@ static void dpari_nccl_enqueue(dpari_nccl_run *run)
     }
 }
 
-static void dpari_nccl_run_init(dpari_nccl_run *run, dpari_nccl_ctx *context, const dpar_call *call)
-{
-    memset(run, 0, sizeof *run);
-    run->c = context;
-    run->api = &context->world->api;
-    run->call = call;
-    run->stream = context->world->stream;
-    run->unit = dpar_type_bytes(call->type);
-    run->code = ncclSuccess;
-    run->cuda = cudaSuccess;
-}
-
-/* Returns the status of an operation that was enqueued. An error breaks the communicator. */
-static dpar_status dpari_nccl_result(const dpari_nccl_run *run)
-{
-    char words[100];
-    dpar_text t;
-    if (dpari_nccl_well(run)) {
-        return run->c->comm.status;
-    }
-    dpar_text_init(&t, words, sizeof words);
-    dpari_operation_text(&t, run->call->kind, run->c->sequence - 1, run->call->type,
-                         run->call->count, run->call->root, run->call->tag);
-    if (run->code != ncclSuccess) {
-        return dpari_nccl_failed(run->c, words, run->code);
-    }
-    if (run->cuda != cudaSuccess) {
-        return dpari_nccl_cuda_failed(run->c, words, run->cuda);
-    }
-    return dpari_nccl_break(run->c, run->status,
-                            "reduce_mem failed to add up a reduction in rank order", 1);
-}
-
-/* Enqueues a collective on device memory. */
-static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
-                                         dpari_nccl_slot **slot)
+DPARI_INTERNAL dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_call *call,
+                                                 dpari_nccl_slot **slot)
 {
     dpari_nccl_run x;
     dpar_status status = DPAR_OK;
@@ -1820,9 +2342,7 @@ static dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const dpar_cal
     return dpari_nccl_end(s, 1, dpari_nccl_result(&x));
 }
 
-/* ==== operations on host memory: through page-locked memory, and blocking ==== */
-
-enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
+/* ==== nccl/host_memory.c ==== */
 
 /* Returns where memory is. Memory that the device reaches (its own, page-locked or managed) counts
  * as device memory. */
@@ -1839,9 +2359,7 @@ static int32_t dpari_nccl_where(const void *at)
     return a.type == cudaMemoryTypeUnregistered ? DPARI_NCCL_HOST : DPARI_NCCL_DEVICE;
 }
 
-/* Returns where the call's memory is. Fails with DPAR_E_ARG, and a message, if in and out are in
- * different places. */
-static int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL int32_t dpari_nccl_place(dpari_nccl_ctx *context, const dpar_call *call)
 {
     int32_t in = dpari_call_has_in(&context->comm, call) ? dpari_nccl_where(call->in)
                                                          : (int32_t)DPARI_NCCL_NOWHERE;
@@ -1917,8 +2435,7 @@ static int64_t dpari_nccl_longest(const dpari_nccl_ctx *context)
     return most;
 }
 
-/* Exchanges all pieces, in as many rounds as the staging memory requires. */
-static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL dpar_status dpari_nccl_host_move(dpari_nccl_ctx *context, const dpar_call *call)
 {
     const int64_t chunk = dpari_nccl_chunk(context), most = dpari_nccl_longest(context);
     dpar_status status = DPAR_OK;
@@ -2007,7 +2524,7 @@ static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *context, const dpar_ca
     return dpari_nccl_host_move(context, call);
 }
 
-static dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call)
+DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *call)
 {
     if (dpari_kind_reduces(call->kind)) {
         return dpari_nccl_host_reduce(context, call);
@@ -2016,7 +2533,7 @@ static dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_call *cal
     return dpari_nccl_host_move(context, call);
 }
 
-/* ==== messages: posted one by one, enqueued together, in the same order on both sides ==== */
+/* ==== nccl/messages.c ==== */
 
 /* Returns page-locked memory for a message: a part of `letters`, or newly allocated memory. NULL if
  * there is none. */
@@ -2066,9 +2583,7 @@ static void dpari_nccl_letter_free(dpari_nccl_world *world, char *letter)
     }
 }
 
-/* Ends a work: copies a received message to the user's host memory, and releases the slot and the
- * memory that the work holds. */
-static void dpari_nccl_finish(dpar_work *work, dpar_status status)
+DPARI_INTERNAL void dpari_nccl_finish(dpar_work *work, dpar_status status)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     char *letter = dpari_nccl_letter_of(work);
@@ -2086,9 +2601,8 @@ static void dpari_nccl_finish(dpar_work *work, dpar_status status)
     work->comm = NULL;
 }
 
-/* Fails with DPAR_E_ARG, and a message, for calls that NCCL cannot run or that cannot be captured
- * in a graph. */
-static dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call, int32_t place)
+DPARI_INTERNAL dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call,
+                                          int32_t place)
 {
     if (place == DPARI_NCCL_HOST && dpari_nccl_capturing(context->world)) {
         return dpari_wrong(&context->comm.why,
@@ -2105,8 +2619,8 @@ static dpar_status dpari_nccl_can(dpari_nccl_ctx *context, const dpar_call *call
     return DPAR_OK;
 }
 
-/* Posts a message. It is enqueued at this rank's next collective, batch, wait or test. */
-static dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call, dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_call *call,
+                                           dpar_work *work)
 {
     const int32_t place = dpari_nccl_place(context, call);
     const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
@@ -2267,8 +2781,7 @@ static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work
     }
 }
 
-/* Enqueues the pending messages of the context as one group. */
-static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
 {
     dpar_work *list, *work, *rest = NULL;
     dpari_nccl_run x;
@@ -2323,9 +2836,7 @@ static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
     return status;
 }
 
-/* Enqueues the messages of all communicators, in the order in which the communicators were made,
- * which is the same on all ranks. */
-static void dpari_nccl_flush(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world)
 {
     dpari_nccl_ctx *context;
     for (context = world->comms; context != NULL; context = context->next) {
@@ -2335,53 +2846,7 @@ static void dpari_nccl_flush(dpari_nccl_world *world)
     }
 }
 
-/* ==== the engine's functions ==== */
-
-static dpar_status dpari_nccl_wait(dpar_work *work);
-
-static dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
-{
-    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
-    dpari_nccl_slot *slot = NULL;
-    dpar_status status;
-    int32_t place;
-    if (dpari_kind_sends(call->kind)) {
-        return dpari_nccl_pend(context, call, work);
-    }
-    place = dpari_nccl_place(context, call);
-    status = place < 0 ? (dpar_status)place : dpari_nccl_can(context, call, place);
-    if (status < 0) {
-        return status;
-    }
-    dpari_nccl_flush(context->world);
-    if (place == DPARI_NCCL_HOST) {
-        status = dpari_nccl_host(context, call);
-        work->status = status;
-        work->phase = DPARI_NCCL_FINISHED;
-        return status;
-    }
-    status = dpari_nccl_collective(context, call, &slot);
-    if (status < 0) {
-        return status;
-    }
-    work->comm = comm;
-    work->call = *call;
-    work->status = DPAR_MORE;
-    work->phase = DPARI_NCCL_ENQUEUED;
-    work->sequence = slot->sequence;
-    dpari_nccl_keep(work, slot);
-    dpari_nccl_set_letter(work, NULL);
-    return DPAR_OK;
-}
-
-static dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
-{
-    dpar_work work;
-    dpar_status status;
-    memset(&work, 0, sizeof work);
-    status = dpari_nccl_post(comm, call, &work);
-    return status < 0 || work.comm == NULL ? status : dpari_nccl_wait(&work);
-}
+/* ==== nccl/calls.c ==== */
 
 /* True if dpar_wait has to block, because this thread needs the result: of a barrier, or of a
  * message on host memory. */
@@ -2425,7 +2890,7 @@ static dpar_status dpari_nccl_lone(dpari_nccl_ctx *context)
                              "side is not posted");
 }
 
-static dpar_status dpari_nccl_test(dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_test(dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     dpari_nccl_slot *slot;
@@ -2458,7 +2923,7 @@ static dpar_status dpari_nccl_test(dpar_work *work)
     return status;
 }
 
-static dpar_status dpari_nccl_wait(dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_wait(dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(work->comm);
     dpar_status status = dpari_nccl_enqueued(work);
@@ -2487,10 +2952,52 @@ static dpar_status dpari_nccl_wait(dpar_work *work)
     return status;
 }
 
-/* Enqueues a batch as one group. If the caller passes no works, allocates them and waits for
- * them. */
-static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
-                                    dpar_work *works)
+DPARI_INTERNAL dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_slot *slot = NULL;
+    dpar_status status;
+    int32_t place;
+    if (dpari_kind_sends(call->kind)) {
+        return dpari_nccl_pend(context, call, work);
+    }
+    place = dpari_nccl_place(context, call);
+    status = place < 0 ? (dpar_status)place : dpari_nccl_can(context, call, place);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_flush(context->world);
+    if (place == DPARI_NCCL_HOST) {
+        status = dpari_nccl_host(context, call);
+        work->status = status;
+        work->phase = DPARI_NCCL_FINISHED;
+        return status;
+    }
+    status = dpari_nccl_collective(context, call, &slot);
+    if (status < 0) {
+        return status;
+    }
+    work->comm = comm;
+    work->call = *call;
+    work->status = DPAR_MORE;
+    work->phase = DPARI_NCCL_ENQUEUED;
+    work->sequence = slot->sequence;
+    dpari_nccl_keep(work, slot);
+    dpari_nccl_set_letter(work, NULL);
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
+{
+    dpar_work work;
+    dpar_status status;
+    memset(&work, 0, sizeof work);
+    status = dpari_nccl_post(comm, call, &work);
+    return status < 0 || work.comm == NULL ? status : dpari_nccl_wait(&work);
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                            dpar_work *works)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpar_work *mine = works;
@@ -2529,9 +3036,21 @@ static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int
     return status;
 }
 
-/* ---- memory ---- */
+DPARI_INTERNAL dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
+{
+    (void)comm;
+    (void)on;
+    return DPAR_OK; /* the device advances without calls of the host */
+}
 
-static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
+DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
+{
+    (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
+}
+
+/* ==== nccl/memory.c ==== */
+
+DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
 {
     dpari_nccl_memory *memory = (dpari_nccl_memory *)calloc(1, sizeof *memory);
     if (memory != NULL) {
@@ -2542,9 +3061,7 @@ static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *
     return memory;
 }
 
-/* Allocates zeroed device memory: from ncclMemAlloc, whose memory can be registered in every way,
- * or from cudaMalloc. */
-static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
+DPARI_INTERNAL dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     const dpari_nccl_api *api = &context->world->api;
@@ -2603,7 +3120,7 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
     return DPAR_OK;
 }
 
-static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory)
+DPARI_INTERNAL void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *memory)
 {
     if (memory->ctx != NULL && memory->ctx->nccl != NULL) {
         if (memory->window != NULL) {
@@ -2626,7 +3143,7 @@ static void dpari_nccl_memory_end(dpari_nccl_world *world, dpari_nccl_memory *me
     }
 }
 
-static void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory)
+DPARI_INTERNAL void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory)
 {
     dpari_nccl_memory **at = &world->memory;
     while (*at != memory) {
@@ -2636,27 +3153,7 @@ static void dpari_nccl_forget(dpari_nccl_world *world, dpari_nccl_memory *memory
     free(memory);
 }
 
-/* Locked. Waits for the threads that abort communicators of a list. Releases the lock while it
- * waits. If the watchdog begins another abort meanwhile, waits for that one, too. */
-static void dpari_nccl_join_aborts(dpari_nccl_world *world, dpari_nccl_ctx *list)
-{
-    dpari_nccl_ctx *context = list;
-    while (context != NULL) {
-        if (context->ends != 1) {
-            context = context->next;
-            continue;
-        }
-        context->ends = 2;
-        dpari_nccl_unlock(world);
-        dpari_os_join(context->ending);
-        dpari_nccl_lock(world);
-        context = list;
-    }
-}
-
-/* Frees memory from dpar_comm_alloc and ends its registrations. First waits for everything that was
- * enqueued. */
-static void dpari_nccl_release(dpar_comm *comm, void *memory)
+DPARI_INTERNAL void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
     dpari_nccl_world *world = dpari_nccl_ctx_of(comm)->world;
     dpari_nccl_memory **at = &world->memory, *m;
@@ -2679,289 +3176,160 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
     dpari_nccl_unlock(world);
 }
 
-static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
+DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory,
+                                      int64_t bytes)
 {
-    (void)comm;
-    (void)on;
-    return DPAR_OK; /* the device advances without calls of the host */
-}
-
-static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
-{
-    (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
-}
-
-/* ==== authentication: proofs by HMAC-SHA-256 (FIPS 180-4, RFC 2104) ==== */
-
-typedef struct dpari_nccl_sha {
-    uint32_t h[8];
-    uint64_t bytes;
-    unsigned char block[64];
-} dpari_nccl_sha;
-
-static uint32_t dpari_nccl_turned(uint32_t x, int n)
-{
-    return x >> n | x << (32 - n);
-}
-
-static void dpari_nccl_sha_block(dpari_nccl_sha *s)
-{
-    /* the first 32 bits of the fractional parts of the cube roots of the first 64 primes */
-    static const uint32_t k[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
-        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
-        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
-        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
-        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
-        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
-        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
-        0xc67178f2};
-    uint32_t w[64], v[8];
-    int i;
-    for (i = 0; i < 16; i++) {
-        const unsigned char *b = s->block + 4 * i;
-        w[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    const uintptr_t at = (uintptr_t)memory;
+    const dpari_nccl_memory *m;
+    if (context->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
+        return 0;
     }
-    for (; i < 64; i++) {
-        const uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] +
-               (dpari_nccl_turned(a, 7) ^ dpari_nccl_turned(a, 18) ^ a >> 3) +
-               (dpari_nccl_turned(b, 17) ^ dpari_nccl_turned(b, 19) ^ b >> 10);
+    for (m = context->world->memory; m != NULL; m = m->next) {
+        if (m->owned && m->mem_alloc && at >= (uintptr_t)m->memory &&
+            at + (size_t)bytes <= (uintptr_t)m->memory + m->bytes) {
+            return 1;
+        }
     }
-    memcpy(v, s->h, sizeof v);
-    for (i = 0; i < 64; i++) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t one =
-            v[7] + k[i] + w[i] + ((e & v[5]) ^ (~e & v[6])) +
-            (dpari_nccl_turned(e, 6) ^ dpari_nccl_turned(e, 11) ^ dpari_nccl_turned(e, 25));
-        const uint32_t two =
-            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2])) +
-            (dpari_nccl_turned(a, 2) ^ dpari_nccl_turned(a, 13) ^ dpari_nccl_turned(a, 22));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += one;
-        v[0] = one + two;
-    }
-    for (i = 0; i < 8; i++) {
-        s->h[i] += v[i];
-    }
+    return 0;
 }
 
-static void dpari_nccl_sha_begin(dpari_nccl_sha *s)
+/* ==== nccl/nccl_register.c ==== */
+
+DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
 {
-    static const uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    memcpy(s->h, h, sizeof s->h);
-    s->bytes = 0;
+    dpari_nccl_ctx *context;
+    dpari_nccl_memory *m;
+    const dpari_nccl_api *api;
+    ncclResult_t code = ncclSuccess;
+    dpar_status status = DPAR_OK;
+    if (comm == NULL || memory == NULL || bytes < 1 || strcmp(comm->engine.name, "nccl") != 0) {
+        return DPAR_E_ARG;
+    }
+    context = dpari_nccl_ctx_of(comm);
+    api = &context->world->api;
+    if (comm->status < 0 || api->CommRegister == NULL) {
+        return comm->status;
+    }
+    dpari_nccl_flush(context->world);
+    dpari_nccl_lock(context->world);
+    m = context->nccl != NULL ? dpari_nccl_note_memory(context, memory) : NULL;
+    if (m == NULL) {
+        status = comm->status;
+        if (status >= 0) {
+            status = dpari_say(DPAR_E_MEMORY, &comm->why,
+                               "dpar_nccl_register: no memory to record the registration (%ld "
+                               "bytes)",
+                               (int64_t)sizeof *m);
+        }
+        dpari_nccl_unlock(context->world);
+        return status;
+    }
+    m->ctx = context;
+    if (dpari_nccl_windows(context, memory, bytes)) {
+        code = api->CommWindowRegister(context->nccl, memory, (size_t)bytes, &m->window,
+                                       DPARI_NCCL_WIN_SYMMETRIC);
+        if (code == ncclSuccess || code == ncclInProgress) {
+            code = dpari_nccl_settle(context); /* the window exists only once NCCL has completed
+                                                  this */
+        }
+    }
+    if (code == ncclSuccess && m->window == NULL) {
+        code = api->CommRegister(context->nccl, memory, (size_t)bytes, &m->handle);
+        code = code == ncclInProgress ? dpari_nccl_settle(context) : code;
+    }
+    if (code != ncclSuccess) {
+        status = dpari_nccl_failed(context, "registering memory", code);
+        dpari_nccl_forget(context->world, m);
+    }
+    dpari_nccl_unlock(context->world);
+    return status;
 }
 
-static void dpari_nccl_sha_put(dpari_nccl_sha *s, const void *bytes, size_t n)
+/* ==== nccl/proof.c ==== */
+
+static uint64_t dpari_nccl_turned(uint64_t x, int n)
 {
-    const unsigned char *at = (const unsigned char *)bytes;
+    return x << n | x >> (64 - n);
+}
+
+static void dpari_nccl_sip_rounds(uint64_t *v, int n)
+{
     for (; n > 0; n--) {
-        s->block[s->bytes++ % 64] = *at++;
-        if (s->bytes % 64 == 0) {
-            dpari_nccl_sha_block(s);
-        }
+        v[0] += v[1];
+        v[1] = dpari_nccl_turned(v[1], 13) ^ v[0];
+        v[0] = dpari_nccl_turned(v[0], 32);
+        v[2] += v[3];
+        v[3] = dpari_nccl_turned(v[3], 16) ^ v[2];
+        v[0] += v[3];
+        v[3] = dpari_nccl_turned(v[3], 21) ^ v[0];
+        v[2] += v[1];
+        v[1] = dpari_nccl_turned(v[1], 17) ^ v[2];
+        v[2] = dpari_nccl_turned(v[2], 32);
     }
 }
 
-static void dpari_nccl_sha_end(dpari_nccl_sha *s, unsigned char *out)
+/* Returns the hash of n words under a key. */
+static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t *word, int32_t n)
 {
-    const uint64_t bits = s->bytes * 8;
-    unsigned char tail[8];
-    int i;
-    for (i = 0; i < 8; i++) {
-        tail[i] = (unsigned char)(bits >> (56 - 8 * i));
+    dpari_nccl_bits out;
+    uint64_t v[4];
+    int32_t i;
+    v[0] = key->word[0] ^ UINT64_C(0x736f6d6570736575);
+    v[1] = key->word[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee;
+    v[2] = key->word[0] ^ UINT64_C(0x6c7967656e657261);
+    v[3] = key->word[1] ^ UINT64_C(0x7465646279746573);
+    for (i = 0; i <= n; i++) { /* the last word has the number of bytes in its highest byte */
+        const uint64_t m = i < n ? word[i] : (uint64_t)n * 8 << 56;
+        v[3] ^= m;
+        dpari_nccl_sip_rounds(v, 2);
+        v[0] ^= m;
     }
-    dpari_nccl_sha_put(s, "\200", 1);
-    while (s->bytes % 64 != 56) {
-        dpari_nccl_sha_put(s, "", 1);
-    }
-    dpari_nccl_sha_put(s, tail, 8);
-    for (i = 0; i < 32; i++) {
-        out[i] = (unsigned char)(s->h[i / 4] >> (24 - i % 4 * 8));
-    }
+    v[2] ^= 0xee;
+    dpari_nccl_sip_rounds(v, 4);
+    out.word[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    v[1] ^= 0xdd;
+    dpari_nccl_sip_rounds(v, 4);
+    out.word[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    return out;
 }
 
-static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes, size_t n,
-                            unsigned char *out)
+DPARI_INTERNAL int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b)
 {
-    unsigned char pad[64];
-    dpari_nccl_sha s;
-    int i, turn;
-    memset(pad, 0, sizeof pad);
-    if (key_bytes > sizeof pad) {
-        dpari_nccl_sha_begin(&s);
-        dpari_nccl_sha_put(&s, key, key_bytes);
-        dpari_nccl_sha_end(&s, pad);
-    } else if (key_bytes > 0) {
-        memcpy(pad, key, key_bytes);
-    }
-    for (turn = 0; turn < 2; turn++) { /* the inner hash, then the outer hash of its result */
-        for (i = 0; i < 64; i++) {
-            pad[i] ^= turn == 0 ? 0x36 : 0x36 ^ 0x5c;
-        }
-        dpari_nccl_sha_begin(&s);
-        dpari_nccl_sha_put(&s, pad, sizeof pad);
-        if (turn == 0) {
-            dpari_nccl_sha_put(&s, bytes, n);
-        } else {
-            dpari_nccl_sha_put(&s, out, DPARI_NCCL_KEY);
-        }
-        dpari_nccl_sha_end(&s, out);
-    }
+    return ((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1])) == 0;
 }
 
-/* True if n bytes are equal. Takes the same time wherever they differ, so that an attacker learns
- * nothing from the time. */
-static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size_t n)
-{
-    volatile unsigned char apart = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        apart = (unsigned char)(apart | (a[i] ^ b[i]));
-    }
-    return apart == 0;
-}
-
-/* Fills n bytes with random numbers that nobody can predict. Returns -1 if the system provides
- * none. */
-static int dpari_nccl_draw(unsigned char *to, size_t n)
+DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to)
 {
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    char *at = (char *)to;
+    size_t left = sizeof *to;
     ssize_t got = -1;
-    while (fd >= 0 && n > 0 && ((got = read(fd, to, n)) > 0 || (got < 0 && errno == EINTR))) {
-        to += got > 0 ? got : 0;
-        n -= got > 0 ? (size_t)got : 0;
+    while (fd >= 0 && left > 0 && ((got = read(fd, at, left)) > 0 || (got < 0 && errno == EINTR))) {
+        at += got > 0 ? got : 0;
+        left -= got > 0 ? (size_t)got : 0;
     }
     if (fd >= 0) {
         (void)close(fd);
     }
-    return n == 0 ? 0 : -1;
+    return left == 0 ? 0 : -1;
 }
 
-/* Computes the proof by which `who` ("rank 0" or "others") shows the other side of a connection
- * that it knows the key. It covers the job, rank, size and both random numbers, so that it is valid
- * for no other connection and not a second time. */
-static void dpari_nccl_prove(const dpari_nccl_world *world, const char *who, int32_t rank,
-                             const unsigned char *caller, const unsigned char *called,
-                             unsigned char *proof)
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+                                                int32_t rank, const dpari_nccl_bits *caller,
+                                                const dpari_nccl_bits *called)
 {
-    struct {
-        char who[16];
-        uint64_t job;
-        int32_t rank, size;
-        unsigned char caller[DPARI_NCCL_DRAWN], called[DPARI_NCCL_DRAWN];
-    } said;
-    memset(&said, 0, sizeof said);
-    memcpy(said.who, who, 6);
-    said.job = world->side.card.job;
-    said.rank = rank;
-    said.size = world->size;
-    memcpy(said.caller, caller, sizeof said.caller);
-    memcpy(said.called, called, sizeof said.called);
-    dpari_nccl_hmac(world->side.card.key, DPARI_NCCL_KEY, &said, sizeof said, proof);
+    uint64_t said[7];
+    said[0] = (uint64_t)by_host;
+    said[1] = world->side.card.job;
+    said[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
+    memcpy(said + 3, caller, sizeof *caller);
+    memcpy(said + 5, called, sizeof *called);
+    return dpari_nccl_sip(&world->side.card.key, said, 7);
 }
 
-enum { DPARI_NCCL_SECRET_LEAST = 16, DPARI_NCCL_SECRET_MOST = 4096 };
+/* ==== nccl/socket.c ==== */
 
-/* Reads the file of a secret, without the white space at its end. Returns DPAR_MORE if there is no
- * such file, and fails if it does not belong to this user or root, or others may read or write
- * it. */
-static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n, dpar_why *why)
-{
-    const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
-    ssize_t got;
-    char text[64];
-    dpar_text t;
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        return DPAR_MORE;
-    }
-    got = fd >= 0 && fstat(fd, &info) == 0 ? read(fd, to, DPARI_NCCL_SECRET_MOST) : -1;
-    if (got < 0) {
-        dpar_text_init(&t, text, sizeof text);
-        dpari_os_error(&t, errno);
-        (void)(fd >= 0 ? close(fd) : 0);
-        return dpari_say(DPAR_E_SYSTEM, why, "cannot read the secret in %s%s", name, text);
-    }
-    (void)close(fd);
-    if (!S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
-        (info.st_uid != geteuid() && info.st_uid != 0)) {
-        return dpari_wrong(why,
-                           "the secret must be in a regular file of this user or of root with mode "
-                           "0600: %s is not",
-                           name);
-    }
-    while (got > 0 && (unsigned char)to[got - 1] <= ' ') {
-        got--;
-    }
-    *n = (size_t)got;
-    return DPAR_OK;
-}
-
-/* Sets the job's key for ranks that find each other by TCP. It is derived from the secret, or from
- * an empty text if there is none. */
-static dpar_status dpari_nccl_secret(dpari_nccl_world *world, dpar_why *why)
-{
-    const char *text = getenv("DPAR_SECRET"), *file = getenv("DPAR_SECRET_FILE"),
-               *home = getenv("HOME"), *from = "DPAR_SECRET";
-    char name[4100], kept[DPARI_NCCL_SECRET_MOST];
-    dpar_status status = DPAR_MORE;
-    size_t n = 0;
-    dpar_text t;
-    if (text != NULL && text[0] != 0) {
-        n = strlen(text);
-        world->side.secret = DPARI_NCCL_BY_VARIABLE;
-        status = DPAR_OK;
-    } else {
-        dpar_text_init(&t, name, sizeof name);
-        if (file != NULL && file[0] != 0) {
-            dpar_text_put(&t, file);
-        } else if (home != NULL && home[0] != 0) {
-            dpar_text_put(&t, home);
-            dpar_text_put(&t, "/.dpar_secret");
-        }
-        text = kept;
-        from = name;
-        world->side.secret = DPARI_NCCL_BY_FILE;
-        status = name[0] != 0 ? dpari_nccl_secret_file(name, kept, &n, why) : status;
-        if (status == DPAR_MORE && file != NULL && file[0] != 0) {
-            return dpari_wrong(why, "DPAR_SECRET_FILE names %s, which does not exist", name);
-        }
-    }
-    if (status < 0) {
-        return status;
-    }
-    if (status == DPAR_MORE) {
-        world->side.secret = DPARI_NCCL_BY_NOTHING;
-    } else if (n < DPARI_NCCL_SECRET_LEAST) {
-        return dpari_wrong(
-            why,
-            "the secret in %s has fewer than 16 characters: make one with openssl rand -hex 32",
-            from);
-    }
-    dpari_nccl_hmac("dpar_nccl", 9, text, n, world->side.card.key);
-    return DPAR_OK;
-}
-
-/* ==== the side channel: TCP between rank 0 and other ranks, used when something is wrong ==== */
-
-static void dpari_nccl_message_init(const dpari_nccl_world *world, dpari_nccl_message *message,
-                                    int32_t kind)
-{
-    memset(message, 0, sizeof *message);
-    message->magic = DPARI_NCCL_MAGIC;
-    message->job = world->side.card.job;
-    message->kind = kind;
-    message->rank = world->rank;
-    message->size = world->size;
-}
-
-/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
-static int dpari_nccl_poll(int fd, short events, double until)
+DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until)
 {
     const double rest = until - dpari_os_now();
     struct pollfd p;
@@ -2975,9 +3343,7 @@ static int dpari_nccl_poll(int fd, short events, double until)
     return 1;
 }
 
-/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
- * way. */
-static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
+DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
     const char *at = (const char *)from;
     while (bytes > 0) {
@@ -2994,7 +3360,7 @@ static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until
     return 0;
 }
 
-static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
+DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
 {
     char *at = (char *)to;
     while (bytes > 0) {
@@ -3011,65 +3377,21 @@ static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
     return 0;
 }
 
-/* Closes a link. A link that rank 0 had not accepted yet returns to the state that it had before
- * the attempt. */
-static void dpari_nccl_link_lost(dpari_nccl_link *l)
+DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a)
 {
-    const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
-    (void)close(l->fd);
-    l->fd = -1;
-    l->state = knocked ? l->before : DPARI_NCCL_LOST;
-    if (!knocked || l->before == DPARI_NCCL_AWAY) {
-        l->lost = dpari_os_now();
-    }
+    memset(a, 0, sizeof *a);
+    a->family = AF_INET;
+    a->at[0] = 127;
+    a->at[3] = 1;
 }
 
-/* Sends a message over a link. The link counts as lost if the message is not sent within a second.
- * If the other end has closed the link, it is lost only once everything that arrived before has
- * been read, because that may contain the reason (dpari_nccl_listen_to). */
-static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *message)
-{
-    if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
-        dpari_nccl_write(l->fd, message, sizeof *message, dpari_os_now() + 1) != 0 &&
-        errno != EPIPE && errno != ECONNRESET) {
-        dpari_nccl_link_lost(l);
-    }
-}
-
-/* Sends a message: rank 0 sends it to all ranks except `but` (-1 for none), and other ranks send it
- * to rank 0. */
-static void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message, int32_t but)
-{
-    int32_t r;
-    for (r = 0; r < world->side.links; r++) {
-        if (r != but) {
-            dpari_nccl_link_send(&world->side.link[r], message);
-        }
-    }
-}
-
-/* Wakes the watchdog, which informs the other ranks. */
-static void dpari_nccl_tell_broken(dpari_nccl_ctx *context)
-{
-    if (context->world->watched) {
-        (void)!write(context->world->wake[1], "", 1);
-    }
-}
-
-typedef union dpari_nccl_sockaddr {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-} dpari_nccl_sockaddr;
-
-static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
-                                        dpari_nccl_sockaddr *n)
+DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
+                                                dpari_nccl_sockaddr *n)
 {
     memset(n, 0, sizeof *n);
     if (a->family == AF_INET6) {
         n->six.sin6_family = AF_INET6;
         n->six.sin6_port = htons((uint16_t)port);
-        n->six.sin6_scope_id = a->scope;
         memcpy(&n->six.sin6_addr, a->at, 16);
         return sizeof n->six;
     }
@@ -3079,75 +3401,41 @@ static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t por
     return sizeof n->four;
 }
 
-/* Makes a socket that listens at address `at`, or at all addresses if it is NULL, on *port. If
- * *port is 0 it is set to a free port. Returns -1, and sets errno, on failure. */
-static int dpari_nccl_listen(const dpari_nccl_address *at, int32_t *port)
+DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port)
 {
-    dpari_nccl_address all;
+    dpari_nccl_address at;
     dpari_nccl_sockaddr name;
-    const int on = 1, off = 0;
+    const int off = 0;
     socklen_t bytes;
     int fd;
-    memset(&all, 0, sizeof all);
-    all.family = at != NULL ? at->family : AF_INET6;
-    fd = dpari_os_beyond_standard(socket(all.family, SOCK_STREAM, 0));
-    if (fd >= 0 && all.family == AF_INET6) {
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, at != NULL ? &on : &off, sizeof on);
-    } else if (fd < 0 && at == NULL) {
-        all.family = AF_INET;
+    memset(&at, 0, sizeof at);
+    at.family = local ? AF_INET : AF_INET6;
+    fd = dpari_os_beyond_standard(socket(at.family, SOCK_STREAM, 0));
+    if (fd >= 0 && !local) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    } else if (fd < 0) {
+        at.family = AF_INET;
         fd = dpari_os_beyond_standard(socket(AF_INET, SOCK_STREAM, 0));
     }
     if (fd < 0) {
         return -1;
     }
-    bytes = dpari_nccl_socket_name(at != NULL ? at : &all, *port, &name);
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (local) {
+        dpari_nccl_loopback(&at);
+    }
+    bytes = dpari_nccl_socket_name(&at, 0, &name);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (bind(fd, &name.any, bytes) != 0 || listen(fd, 1024) != 0 ||
         getsockname(fd, &name.any, &bytes) != 0) {
-        const int kept = errno;
         (void)close(fd);
-        errno = kept;
         return -1;
     }
-    *port = (int32_t)ntohs(all.family == AF_INET6 ? name.six.sin6_port : name.four.sin_port);
+    *port = (int32_t)ntohs(at.family == AF_INET6 ? name.six.sin6_port : name.four.sin_port);
     return fd;
 }
 
-/* True for a loopback address: 127.x.y.z, ::1, or the first as an IPv6 address. */
-static int dpari_nccl_loops(const dpari_nccl_address *a)
-{
-    static const unsigned char one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
-                               four[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
-    return a->family == AF_INET ? a->at[0] == 127
-                                : memcmp(a->at, one, 16) == 0 || memcmp(a->at, four, 13) == 0;
-}
-
-/* On rank 0: listens at each of n addresses that belongs to this machine. Returns 0, or an
- * errno. */
-static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at, int32_t n,
-                                int32_t port)
-{
-    int32_t i, k;
-    for (i = 0; i < n; i++) {
-        for (k = 0; k < i && (at[k].family != at[i].family || memcmp(at[k].at, at[i].at, 16) != 0);
-             k++) {
-        }
-        if (k == i) { /* skips an address that is listed twice */
-            const int fd = dpari_nccl_listen(&at[i], &port);
-            if (fd >= 0) {
-                s->listener[s->listeners++] = fd;
-            } else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
-                return errno;
-            }
-        }
-    }
-    return 0;
-}
-
-/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
-static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
+DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
 {
     struct ifaddrs *all = NULL, *i;
     int32_t n = 0, loop;
@@ -3179,24 +3467,20 @@ static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
     return n;
 }
 
-/* Connects to an address. Returns the socket, or -1 if the address is not reached before the
- * deadline. */
-static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double until)
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
 {
-    dpari_nccl_sockaddr name;
     struct pollfd p;
     const int on = 1;
     int code, said = 0;
-    socklen_t bytes = dpari_nccl_socket_name(a, port, &name);
     const double rest = until - dpari_os_now();
-    p.fd = dpari_os_beyond_standard(socket(a->family, SOCK_STREAM, 0));
+    p.fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
     if (p.fd < 0) {
         return -1;
     }
     (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
     (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    code = connect(p.fd, &name.any, bytes);
+    code = connect(p.fd, name, bytes);
     bytes = sizeof said;
     p.events = POLLOUT;
     p.revents = 0;
@@ -3209,9 +3493,29 @@ static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double 
     return p.fd;
 }
 
-/* ---- messages ---- */
+/* ==== nccl/position.c ==== */
 
-static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
+DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n)
+{
+    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
+    if (dpari_tag_compared(n->tag) != n->tag) {
+        return;
+    }
+    if (dpari_kind_reduces(n->kind)) {
+        dpari_text_char(text, ' ');
+        dpar_text_put(text, dpari_op_name(n->op));
+    }
+    if (dpari_kind_rooted(n->kind)) {
+        dpar_text_put(text, " root ");
+        dpari_text_int(text, n->root);
+    }
+    if (n->tag != 0) {
+        dpar_text_put(text, " tag ");
+        dpari_text_int(text, n->tag);
+    }
+}
+
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
     dpari_nccl_ctx *context = world->comms;
     while (context != NULL && context->name != name) {
@@ -3220,11 +3524,7 @@ static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
     return context;
 }
 
-/* Returns the operation at the head of the stream, or the one being enqueued if the stream is
- * empty, because both may wait for other ranks. Operations of broken communicators are skipped:
- * those of an elastic communicator may remain at the head, and the deadlines of operations behind
- * them still have to be checked. */
-static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
+DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
 {
     dpari_nccl_slot *slot = world->flying;
     while (slot != NULL && (slot->ctx == NULL || slot->ctx->comm.status < 0)) {
@@ -3233,85 +3533,119 @@ static dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world)
     return slot != NULL ? slot : world->entering;
 }
 
-/* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
- * past its last collective. */
-static void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n)
+DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n)
 {
     const dpari_nccl_ctx *context = dpari_nccl_named(world, name);
     const dpari_nccl_slot *slot = dpari_nccl_head(world);
     int64_t i;
     memset(n, 0, sizeof *n);
     n->comm = name;
-    n->sequence = -1;
+    n->last.sequence = -1;
     if (context == NULL) {
         return;
     }
-    n->sequence = context->sequence - 1;
     for (i = context->records - 1; i >= 0 && i > context->records - DPARI_NCCL_RING; i--) {
-        const dpari_nccl_record *r = &context->ring[i % DPARI_NCCL_RING];
-        if (!dpari_kind_sends(r->kind)) {
-            n->kind = r->kind;
-            n->type = r->type;
-            n->op = r->op;
-            n->root = r->root;
-            n->tag = r->tag;
-            n->count = r->count;
+        if (!dpari_kind_sends(context->ring[i % DPARI_NCCL_RING].kind)) {
+            n->last = context->ring[i % DPARI_NCCL_RING];
             break;
         }
     }
+    n->last.sequence = context->sequence - 1;
+    n->last.state = DPAR_OK;
     if (slot != NULL && slot->ctx == context && slot->since >= 0) {
-        n->waits = 1;
-        n->kind = slot->call.kind;
-        n->type = slot->call.type;
-        n->op = slot->call.op;
-        n->root = slot->call.root;
-        n->tag = slot->call.tag;
-        n->count = slot->call.count;
-        n->varies = slot->call.variable_counts;
-        n->sequence = slot->messages ? n->sequence : slot->sequence;
+        dpari_nccl_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence,
+                             &n->last);
     }
 }
 
-static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
            dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&
            (a->varies || a->count == b->count);
 }
 
+/* ==== nccl/side_messages.c ==== */
+
+DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
+                                            dpari_nccl_message *message, int32_t kind)
+{
+    memset(message, 0, sizeof *message);
+    message->magic = DPARI_NCCL_MAGIC;
+    message->job = world->side.card.job;
+    message->kind = kind;
+    message->rank = world->rank;
+    message->size = world->size;
+}
+
+DPARI_INTERNAL void dpari_nccl_link_lost(dpari_nccl_link *l)
+{
+    const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
+    (void)close(l->fd);
+    l->fd = -1;
+    l->state = knocked ? l->before : DPARI_NCCL_LOST;
+    if (!knocked || l->before == DPARI_NCCL_AWAY) {
+        l->lost = dpari_os_now();
+    }
+}
+
+/* Sends a message over a link. The link counts as lost if the message is not sent within a second.
+ * If the other end has closed the link, it is lost only once everything that arrived before has
+ * been read, because that may contain the reason (dpari_nccl_listen_to). */
+static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *message)
+{
+    if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
+        dpari_nccl_write(l->fd, message, sizeof *message, dpari_os_now() + 1) != 0 &&
+        errno != EPIPE && errno != ECONNRESET) {
+        dpari_nccl_link_lost(l);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_message *message,
+                                    int32_t but)
+{
+    int32_t r;
+    for (r = 0; r < world->side.links; r++) {
+        if (r != but) {
+            dpari_nccl_link_send(&world->side.link[r], message);
+        }
+    }
+}
+
 /* On rank 0: breaks the communicator of rank's note if another rank waits in a different call as
  * the collective with the same number. */
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
-    const dpari_nccl_note *a = &world->side.note[rank];
+    const dpari_nccl_note *note = world->side.note;
+    const dpari_nccl_record *a = &note[rank].last;
     dpari_nccl_message m;
     dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
     for (r = 0; r < world->size; r++) {
-        const dpari_nccl_note *b = &world->side.note[r];
-        if (r == rank || !world->side.known[r] || a->comm != b->comm ||
-            a->sequence != b->sequence || !a->waits || !b->waits || dpari_kind_sends(a->kind) ||
-            dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
+        const dpari_nccl_record *b = &note[r].last;
+        if (r == rank || !world->side.known[r] || note[rank].comm != note[r].comm ||
+            a->sequence != b->sequence || a->state != DPAR_MORE || b->state != DPAR_MORE ||
+            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
-        m.note.comm = a->comm;
+        m.note.comm = note[rank].comm;
         dpar_text_init(&t, m.text, sizeof m.text);
         dpar_text_put(&t, "rank ");
         dpari_text_int(&t, r < rank ? r : rank);
         dpar_text_put(&t, " is in ");
-        dpari_nccl_describe_note(&t, r < rank ? b : a);
+        dpari_nccl_describe_record(&t, r < rank ? b : a);
         dpar_text_put(&t, ", rank ");
         dpari_text_int(&t, r < rank ? rank : r);
         dpar_text_put(&t, " in ");
-        dpari_nccl_describe_note(&t, r < rank ? a : b);
-        if (a->comm != 0) {
+        dpari_nccl_describe_record(&t, r < rank ? a : b);
+        if (m.note.comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }
         dpari_nccl_tell(world, &m, -1);
-        context = dpari_nccl_named(world, a->comm);
+        context = dpari_nccl_named(world, m.note.comm);
         if (context != NULL) {
             (void)dpari_nccl_break(context, DPAR_E_MISMATCH, m.text, 0);
         }
@@ -3344,8 +3678,7 @@ static void dpari_nccl_ask(dpari_nccl_world *world, uint64_t comm)
     world->side.known[0] = 1;
 }
 
-/* Reports this rank's note to rank 0, which then asks the other ranks and compares the notes. */
-static void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm)
+DPARI_INTERNAL void dpari_nccl_answer(dpari_nccl_world *world, uint64_t comm)
 {
     dpari_nccl_message m;
     dpari_nccl_message_init(world, &m, DPARI_NCCL_NOTE);
@@ -3376,8 +3709,7 @@ static void dpari_nccl_answer_all(dpari_nccl_world *world, dpari_nccl_link *l)
     dpari_nccl_link_send(l, &m);
 }
 
-/* Breaks the communicators of a rank that ended without leaving in order. */
-static void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
+DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
 {
     dpari_nccl_ctx *context;
     int32_t r;
@@ -3422,8 +3754,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_mes
         context, message->status < 0 ? message->status : (dpar_status)DPAR_E_PEER, text, 0);
 }
 
-/* Processes a message that has arrived over link k. */
-static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_message *message)
+DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_message *message)
 {
     dpari_nccl_link *l = &world->side.link[k];
     message->text[sizeof message->text - 1] = 0;
@@ -3431,7 +3762,7 @@ static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_messa
     case DPARI_NCCL_NOTE:
         dpari_nccl_heard(world, message);
         if (world->rank == 0) {
-            if (message->note.waits) {
+            if (message->note.last.state == DPAR_MORE) {
                 dpari_nccl_ask(world, message->note.comm);
             }
             dpari_nccl_compare(world, message->rank);
@@ -3451,7 +3782,13 @@ static void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nccl_messa
     }
 }
 
-/* ---- the connections ---- */
+/* ==== nccl/side_connections.c ==== */
+
+/* Seconds that a new connection may take to prove that it belongs to the job. */
+enum { DPARI_NCCL_PATIENCE = 2 };
+
+/* Seconds between attempts to reach a rank 0 that was never reached. */
+enum { DPARI_NCCL_AGAIN = 5 };
 
 static int dpari_nccl_fits(const dpari_nccl_world *world, const dpari_nccl_message *message)
 {
@@ -3467,65 +3804,37 @@ static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
     memmove(&s->knock[k], &s->knock[k + 1], (size_t)(s->knocks - k) * sizeof *s->knock);
 }
 
-/* Sends a message without waiting, on a new socket, which always has space for it. */
-static int dpari_nccl_say_once(int fd, const dpari_nccl_message *message)
-{
-    return send(fd, message, sizeof *message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-           (ssize_t)sizeof *message;
-}
-
-static void dpari_nccl_turn_away(dpari_nccl_world *world, const dpari_nccl_knock *k,
-                                 const char *what)
-{
-    dpari_nccl_message m;
-    dpar_text t;
-    dpari_nccl_message_init(world, &m, DPARI_NCCL_REFUSED);
-    dpar_text_init(&t, m.text, sizeof m.text);
-    dpar_text_put(&t, what);
-    (void)dpari_nccl_say_once(k->fd, &m);
-}
-
 /* Answers a HELLO with a CHALLENGE. Returns 1 if the connection may continue. */
 static int dpari_nccl_hello(dpari_nccl_world *world, dpari_nccl_knock *k)
 {
-    dpari_nccl_message m = k->in;
-    const char *problem = NULL;
-    if (m.kind != DPARI_NCCL_HELLO) {
+    const dpari_nccl_message *hello = &k->in;
+    dpari_nccl_message m;
+    dpari_nccl_bits proof;
+    if (hello->kind != DPARI_NCCL_HELLO || hello->job != world->side.card.job ||
+        hello->size != world->size || hello->rank <= 0 || hello->rank >= world->size ||
+        dpari_nccl_draw(&k->ours) != 0) {
         return 0;
     }
-    if (m.job != world->side.card.job) {
-        problem = "rank 0 there belongs to another job";
-    } else if (m.size != world->size) {
-        problem = "rank 0 there was started with another number of ranks";
-    } else if (m.rank <= 0 || m.rank >= world->size) {
-        problem = "this rank's number is not one of the job at rank 0";
-    }
-    if (problem != NULL) {
-        dpari_nccl_turn_away(world, k, problem);
-        return 0;
-    }
-    k->rank = m.rank;
-    memcpy(k->theirs, m.text, sizeof k->theirs);
-    if (dpari_nccl_draw(k->ours, sizeof k->ours) != 0) {
-        return 0;
-    }
+    k->rank = hello->rank;
+    memcpy(&k->theirs, hello->text, sizeof k->theirs);
     dpari_nccl_message_init(world, &m, DPARI_NCCL_CHALLENGE);
-    memcpy(m.text, k->ours, sizeof k->ours);
-    dpari_nccl_prove(world, "rank 0", k->rank, k->theirs, k->ours,
-                     (unsigned char *)m.text + DPARI_NCCL_DRAWN);
-    return dpari_nccl_say_once(k->fd, &m);
+    proof = dpari_nccl_prove(world, 1, k->rank, &k->theirs, &k->ours);
+    memcpy(m.text, &k->ours, sizeof k->ours);
+    memcpy(m.text + sizeof k->ours, &proof, sizeof proof);
+    /* does not wait, because a new socket always has space for one message */
+    return send(k->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof m;
 }
 
 /* Checks a PROOF. If it is right, the connection becomes the link of its rank, and 1 is returned,
  * otherwise 0. */
 static int dpari_nccl_proved(dpari_nccl_world *world, const dpari_nccl_knock *k)
 {
-    unsigned char proof[DPARI_NCCL_KEY];
+    const dpari_nccl_bits proof = dpari_nccl_prove(world, 0, k->rank, &k->theirs, &k->ours);
     dpari_nccl_link *l = &world->side.link[k->rank];
-    dpari_nccl_prove(world, "others", k->rank, k->theirs, k->ours, proof);
+    dpari_nccl_bits said;
+    memcpy(&said, k->in.text, sizeof said);
     if (k->in.kind != DPARI_NCCL_PROOF || k->in.job != world->side.card.job ||
-        !dpari_nccl_alike(proof, (const unsigned char *)k->in.text, sizeof proof)) {
-        world->side.refused++;
+        !dpari_nccl_alike(&proof, &said)) {
         return 0;
     }
     if (l->fd >= 0) {
@@ -3536,9 +3845,6 @@ static int dpari_nccl_proved(dpari_nccl_world *world, const dpari_nccl_knock *k)
     l->state = DPARI_NCCL_HERE;
     return 1;
 }
-
-/* Seconds that a new connection may take to prove that it belongs to the job. */
-enum { DPARI_NCCL_PATIENCE = 2 };
 
 /* Reads what a new connection has sent so far. Returns 0 if it is not complete, 1 if it was
  * accepted, and -1 if it is to be closed. */
@@ -3569,12 +3875,12 @@ static int dpari_nccl_hear_knock(dpari_nccl_world *world, dpari_nccl_knock *k, d
 
 /* Accepts a new connection. Returns 0 if there is none. If too many have not proved yet, the oldest
  * of them is closed: a rank of the job needs only one round trip, and tries again. */
-static int dpari_nccl_open_door(dpari_nccl_world *world, int listener, double now)
+static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
 {
     dpari_nccl_side *s = &world->side;
     const int on = 1;
     dpari_nccl_knock *k;
-    const int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
+    const int fd = dpari_os_beyond_standard(accept(s->listener, NULL, NULL));
     if (fd < 0) {
         if ((errno != EMFILE && errno != ENFILE) || s->knocks == 0) {
             return 0;
@@ -3594,16 +3900,13 @@ static int dpari_nccl_open_door(dpari_nccl_world *world, int listener, double no
     return 1;
 }
 
-/* On rank 0: accepts new connections and advances those that have not proved yet. Never waits. */
-static void dpari_nccl_accept(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_accept(dpari_nccl_world *world)
 {
     dpari_nccl_side *s = &world->side;
     const double now = dpari_os_now();
-    int32_t i, k, turns = 256; /* a limit, so that a flood of connections cannot keep it here */
-    for (i = 0; i < s->listeners; i++) {
-        while (turns > 0 && dpari_nccl_open_door(world, s->listener[i], now)) {
-            turns--;
-        }
+    int32_t k, turns = 256; /* a limit, so that a flood of connections cannot keep it here */
+    while (turns > 0 && dpari_nccl_open_door(world, now)) {
+        turns--;
     }
     for (k = s->knocks - 1; k >= 0; k--) {
         const int how = dpari_nccl_hear_knock(world, &s->knock[k], now);
@@ -3613,23 +3916,23 @@ static void dpari_nccl_accept(dpari_nccl_world *world)
     }
 }
 
-/* On other ranks: connects to rank 0 at one of its addresses, which share the time until the
- * deadline, and sends HELLO. Returns -1 if rank 0 is not reached. */
-static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until)
+DPARI_INTERNAL int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double until)
 {
     const dpari_nccl_card *card = &world->side.card;
     dpari_nccl_message m;
+    dpari_nccl_sockaddr name;
     int32_t i;
     l->got = 0;
     for (i = 0; i < card->addresses; i++) {
         const double now = dpari_os_now(), part = (until - now) / (card->addresses - i);
-        l->fd = dpari_nccl_connect(&card->address[i], card->port, now + (part < 1 ? part : 1));
+        const socklen_t bytes = dpari_nccl_socket_name(&card->address[i], card->port, &name);
+        l->fd = dpari_nccl_connect(&name.any, bytes, now + (part < 1 ? part : 1));
         if (l->fd < 0) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_HELLO);
-        if (dpari_nccl_draw(l->drawn, sizeof l->drawn) == 0) {
-            memcpy(m.text, l->drawn, sizeof l->drawn);
+        if (dpari_nccl_draw(&l->drawn) == 0) {
+            memcpy(m.text, &l->drawn, sizeof l->drawn);
             if (dpari_nccl_write(l->fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
                 return 0;
             }
@@ -3644,10 +3947,10 @@ static int dpari_nccl_reach(dpari_nccl_world *world, dpari_nccl_link *l, double 
 static int dpari_nccl_genuine(const dpari_nccl_world *world, const dpari_nccl_link *l,
                               const dpari_nccl_message *message)
 {
-    unsigned char proof[DPARI_NCCL_KEY];
-    const unsigned char *said = (const unsigned char *)message->text;
-    dpari_nccl_prove(world, "rank 0", world->rank, l->drawn, said, proof);
-    return dpari_nccl_alike(proof, said + DPARI_NCCL_DRAWN, sizeof proof);
+    dpari_nccl_bits said[2], proof; /* the random number and the proof of rank 0 */
+    memcpy(said, message->text, sizeof said);
+    proof = dpari_nccl_prove(world, 1, world->rank, &l->drawn, &said[0]);
+    return dpari_nccl_alike(&proof, &said[1]);
 }
 
 /* Answers a CHALLENGE with a PROOF. Returns 0 if it was sent. */
@@ -3655,9 +3958,11 @@ static int dpari_nccl_enter(const dpari_nccl_world *world, const dpari_nccl_link
                             const dpari_nccl_message *challenge, double until)
 {
     dpari_nccl_message m;
+    dpari_nccl_bits said, proof;
+    memcpy(&said, challenge->text, sizeof said);
+    proof = dpari_nccl_prove(world, 0, world->rank, &l->drawn, &said);
     dpari_nccl_message_init(world, &m, DPARI_NCCL_PROOF);
-    dpari_nccl_prove(world, "others", world->rank, l->drawn, (const unsigned char *)challenge->text,
-                     (unsigned char *)m.text);
+    memcpy(m.text, &proof, sizeof proof);
     return dpari_nccl_write(l->fd, &m, sizeof m, until);
 }
 
@@ -3673,8 +3978,7 @@ static void dpari_nccl_at_door(dpari_nccl_world *world, dpari_nccl_link *l,
     }
 }
 
-/* Reads and processes what has arrived on a link. */
-static void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
+DPARI_INTERNAL void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
 {
     dpari_nccl_link *l = &world->side.link[k];
     while (l->fd >= 0) {
@@ -3702,12 +4006,7 @@ static void dpari_nccl_listen_to(dpari_nccl_world *world, int32_t k)
     }
 }
 
-/* Seconds between attempts to reach a rank 0 that was never reached. */
-enum { DPARI_NCCL_AGAIN = 5 };
-
-/* Handles lost connections: other ranks connect again, and rank 0 waits for that. After
- * DPARI_NCCL_GRACE the rank at the other end counts as gone. */
-static void dpari_nccl_mend(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
     const double now = dpari_os_now();
@@ -3735,16 +4034,55 @@ static void dpari_nccl_mend(dpari_nccl_world *world)
     }
 }
 
-/* Waits, without the lock, until something arrives or `seconds` have passed. */
-static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
+/* ==== nccl/side_channel.c ==== */
+
+DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
+{
+    dpari_nccl_side *s = &world->side;
+    int32_t r, links = world->rank == 0 ? world->size : 1;
+    s->knocks_room = 0;
+    if (world->rank == 0) {
+        s->knocks_room = 64 + (world->size < 1024 ? world->size : 1024);
+    }
+    s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
+    s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
+    s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
+    s->polls =
+        (struct pollfd *)calloc((size_t)links + (size_t)s->knocks_room + 2, sizeof *s->polls);
+    s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
+    if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
+        s->knock == NULL || pipe(world->wake) != 0 ||
+        (world->wake[0] = dpari_os_beyond_standard(world->wake[0])) < 0 ||
+        (world->wake[1] = dpari_os_beyond_standard(world->wake[1])) < 0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "dpar_nccl_make: no memory (%ld bytes) or no 2 file descriptors for the "
+                         "connections between rank 0 and %d ranks",
+                         (int64_t)links * (int64_t)(sizeof *s->link + sizeof *s->polls) +
+                             (int64_t)world->size * (int64_t)(sizeof *s->note + sizeof *s->known) +
+                             (int64_t)s->knocks_room *
+                                 (int64_t)(sizeof *s->knock + sizeof *s->polls),
+                         world->size);
+    }
+    for (r = 0; r < 2; r++) {
+        (void)fcntl(world->wake[r], F_SETFD, FD_CLOEXEC);
+        (void)fcntl(world->wake[r], F_SETFL, O_NONBLOCK);
+    }
+    for (r = 0; r < links; r++) {
+        s->link[r].fd = -1;
+    }
+    s->links = links;
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
 {
     struct pollfd *p = world->side.polls;
     char bytes[64];
     int32_t n = 0, r;
     p[n].fd = world->wake[0];
     p[n++].events = POLLIN;
-    for (r = 0; r < world->side.listeners; r++) {
-        p[n].fd = world->side.listener[r];
+    if (world->side.listener >= 0) {
+        p[n].fd = world->side.listener;
         p[n++].events = POLLIN;
     }
     for (r = 0; r < world->side.knocks; r++) {
@@ -3762,8 +4100,7 @@ static void dpari_nccl_side_wait(dpari_nccl_world *world, double seconds)
     }
 }
 
-/* Locked. Reports communicators that broke on this rank to the others. */
-static void dpari_nccl_say_broken(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_say_broken(dpari_nccl_world *world)
 {
     dpari_nccl_ctx *context;
     dpari_nccl_message m;
@@ -3785,11 +4122,10 @@ static void dpari_nccl_say_broken(dpari_nccl_world *world)
     }
 }
 
-/* Locked. Advances the side channel. */
-static void dpari_nccl_side_turn(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_side_turn(dpari_nccl_world *world)
 {
     int32_t r;
-    if (world->side.listeners > 0) {
+    if (world->side.listener >= 0) {
         dpari_nccl_accept(world);
     }
     for (r = 0; r < world->side.links; r++) {
@@ -3799,7 +4135,7 @@ static void dpari_nccl_side_turn(dpari_nccl_world *world)
     dpari_nccl_say_broken(world);
 }
 
-/* ==== the watchdog ==== */
+/* ==== nccl/watchdog.c ==== */
 
 /* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks
  * that are missing. */
@@ -3812,7 +4148,7 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         const int32_t at = context->member[r];
         const dpari_nccl_note *b = &world->side.note[at];
         const int known = world->side.known[at] && b->comm == context->name;
-        if (r == context->comm.rank || (known && b->sequence >= slot->sequence)) {
+        if (r == context->comm.rank || (known && b->last.sequence >= slot->sequence)) {
             continue;
         }
         n++;
@@ -3822,9 +4158,9 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         dpar_text_put(text, "; rank ");
         dpari_text_int(text, r);
         dpar_text_put(text, known ? " has not reached it" : " does not answer");
-        if (known && b->sequence >= 0) {
-            dpar_text_put(text, b->waits ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_note(text, b);
+        if (known && b->last.sequence >= 0) {
+            dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
+            dpari_nccl_describe_record(text, &b->last);
         }
     }
     if (n > 8) {
@@ -3956,26 +4292,30 @@ static void *dpari_nccl_watch(void *arg)
     return NULL;
 }
 
-/* ==== worlds ==== */
-
-static uint64_t dpari_nccl_hash(const char *text)
+DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
+    if (world->options.no_watchdog) {
+        return;
     }
-    return h == 0 ? 1 : h;
+    if (world->side.card.addresses == 0) {
+        world->side.links = 0; /* there is no side channel */
+    }
+    if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
+        dpari_nccl_link *l = &world->side.link[0];
+        const double until = dpari_os_now() + 1;
+        if (dpari_nccl_reach(world, l, until) == 0) {
+            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
+        }
+        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
+            dpari_nccl_listen_to(world, 0);
+        }
+    }
+    world->watched = dpari_os_thread(&world->thread, dpari_nccl_watch, world) == 0;
 }
 
-/* Turns a job's number into a number that no other run of the job has. */
-static uint64_t dpari_nccl_nonce(uint64_t job)
-{
-    return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
-}
+/* ==== nccl/world.c ==== */
 
-/* Reads DPAR_TEST_SHARE_GPU: returns 1 if ranks share a device as far as the version of NCCL
- * supports it, 2 ("hosts") if by the method that works with all versions, and 0 if they do not. */
-static int32_t dpari_nccl_shares(void)
+DPARI_INTERNAL int32_t dpari_nccl_shares(void)
 {
     const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
     if (wanted == NULL) {
@@ -4124,7 +4464,7 @@ static dpar_status dpari_nccl_make_memory(dpari_nccl_world *world, dpar_why *why
     return DPAR_OK;
 }
 
-static void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
 {
     free(context->member);
     free(context->piece);
@@ -4132,14 +4472,14 @@ static void dpari_nccl_ctx_free(dpari_nccl_ctx *context)
     free(context);
 }
 
-static void dpari_nccl_kept_free(dpar_comm *comm)
+DPARI_INTERNAL void dpari_nccl_kept_free(dpar_comm *comm)
 {
     if (comm != NULL) {
         dpari_nccl_ctx_free(dpari_nccl_ctx_of(comm));
     }
 }
 
-static void dpari_nccl_world_end(dpari_nccl_world *world)
+DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world)
 {
     dpari_nccl_message m;
     dpar_comm *comm;
@@ -4157,8 +4497,8 @@ static void dpari_nccl_world_end(dpari_nccl_world *world)
             (void)close(world->side.link[i].fd);
         }
     }
-    for (i = 0; i < world->side.listeners; i++) {
-        (void)close(world->side.listener[i]);
+    if (world->side.listener >= 0) {
+        (void)close(world->side.listener);
     }
     for (i = 0; i < world->side.knocks; i++) {
         (void)close(world->side.knock[i].fd);
@@ -4211,10 +4551,10 @@ static void dpari_nccl_world_end(dpari_nccl_world *world)
     free(world);
 }
 
-/* Makes this rank's part of a world, without communication. Sets *out also on failure, unless there
- * is no memory; it then has to be ended. */
-static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_nccl_desc *options,
-                                         dpari_nccl_world **out, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
+                                                 const dpar_nccl_desc *options,
+                                                 const dpar_engine *engine, dpari_nccl_world **out,
+                                                 dpar_why *why)
 {
     dpari_nccl_world *world = (dpari_nccl_world *)calloc(1, sizeof *world);
     dpar_status status;
@@ -4226,7 +4566,8 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     }
     world->rank = rank;
     world->size = size;
-    world->wake[0] = world->wake[1] = -1;
+    world->engine = *engine;
+    world->wake[0] = world->wake[1] = world->side.listener = -1;
     world->period = 0.05;
     (void)pthread_mutex_init(&world->lock, NULL);
     status = dpari_nccl_choose(&world->options, options, size, why);
@@ -4248,83 +4589,60 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     return status >= 0 ? dpari_nccl_make_slots(world, why) : status;
 }
 
-/* ---- the card, the side channel, the watchdog ---- */
+/* ==== nccl/card.c ==== */
 
-static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
+DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *text != 0; text++) {
+        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
+    }
+    return h == 0 ? 1 : h;
+}
+
+/* Turns a job's number into a number that no other run of the job has. */
+static uint64_t dpari_nccl_nonce(uint64_t job)
+{
+    return job ^ (uint64_t)getpid() << 32 ^ (uint64_t)(int64_t)(dpari_os_now() * 1e9);
+}
+
+static int32_t dpari_nccl_bits_of(const dpar_nccl_desc *o)
 {
     return (o->rank_order != 0) | (o->elastic != 0) << 1 | (o->timeout_s < 0) << 2 |
            (o->no_watchdog != 0) << 3;
 }
 
-/* On rank 0: listens at the addresses that side.at selects, on `port`, or on a free port if it is
- * 0. If none of the `given` addresses belongs to this machine, listens at all addresses. Returns 0,
- * or an errno. */
-static int dpari_nccl_listens(dpari_nccl_world *world, const dpari_nccl_card *given, int32_t port)
+DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
+                                                 dpar_why *why)
 {
     dpari_nccl_side *s = &world->side;
     dpari_nccl_card *card = &s->card;
-    card->port = port;
-    if (s->at == DPARI_NCCL_AT_LOOP) {
-        memset(&card->address[0], 0, sizeof card->address[0]);
-        card->address[0].family = AF_INET;
-        card->address[0].at[0] = 127;
-        card->address[0].at[3] = 1;
-        s->listener[0] = dpari_nccl_listen(&card->address[0], &card->port);
-        card->addresses = s->listeners = s->listener[0] >= 0;
-    } else if (s->at == DPARI_NCCL_AT_GIVEN) {
-        const int code = dpari_nccl_listen_at(s, given->address, given->addresses, port);
-        if (code != 0) {
-            return code;
-        }
-    }
-    if (s->listeners == 0) {
-        s->at = s->at == DPARI_NCCL_AT_GIVEN ? DPARI_NCCL_NOT_OURS : s->at;
-        s->at = s->at == DPARI_NCCL_AT_LOOP ? DPARI_NCCL_AT_ALL : s->at;
-        s->listener[0] = dpari_nccl_listen(NULL, &card->port);
-        s->listeners = s->listener[0] >= 0;
-    }
-    if (s->at != DPARI_NCCL_AT_LOOP) {
-        card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
-    }
-    return s->listeners > 0 ? 0 : errno;
-}
-
-/* Makes rank 0's card, without the id, and begins to listen. given: the addresses, port and key if
- * ranks find each other by TCP. NULL selects a free port, and a random key that the card
- * carries. */
-static dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
-                                         const dpari_nccl_card *given, dpar_why *why)
-{
-    dpari_nccl_card *card = &world->side.card;
-    int code;
     memset(card, 0, sizeof *card);
     card->magic = DPARI_NCCL_MAGIC;
-    card->job = job;
+    card->job = dpari_nccl_nonce(job);
     card->size = world->size;
     card->version = world->api.version;
-    card->options = dpari_nccl_bits(&world->options);
-    if ((world->options.no_watchdog && given == NULL) || world->size == 1) {
+    card->options = dpari_nccl_bits_of(&world->options);
+    if (world->options.no_watchdog || world->size == 1) {
         return DPAR_OK;
     }
-    if (given != NULL) {
-        memcpy(card->key, given->key, sizeof card->key);
-    } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
+    if (dpari_nccl_draw(&card->key) != 0) {
         return dpari_say(DPAR_E_SYSTEM, why, "cannot read random numbers from /dev/urandom");
     }
-    code = dpari_nccl_listens(world, given, given != NULL ? given->port : 0);
-    if (code != 0 && given != NULL) {
-        char text[80];
-        dpar_text t;
-        dpar_text_init(&t, text, sizeof text);
-        dpar_text_put(&t, "rank 0 cannot listen at port ");
-        dpari_text_int(&t, given->port);
-        dpari_os_error(&t, code);
-        return dpari_say(DPAR_E_SYSTEM, why, "%s; set DPAR_NCCL_PORT to one that is free", text);
+    s->listener = dpari_nccl_listen(s->local, &card->port);
+    if (s->local) {
+        dpari_nccl_loopback(&card->address[0]);
+        card->addresses = 1;
+    } else {
+        card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
+    }
+    if (s->listener < 0) {
+        card->addresses = 0;
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
 {
     ncclResult_t code = world->api.GetUniqueId(&world->side.card.id);
     if (code != ncclSuccess) {
@@ -4334,10 +4652,18 @@ static dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
- * DPAR_E_PEER if rank 0 failed. */
-static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpari_nccl_card *card,
-                                        dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
+{
+    dpar_status status = dpari_nccl_card_begin(world, job, why);
+    if (status >= 0) {
+        status = dpari_nccl_card_id(world, why);
+    }
+    world->side.card.ending = status < 0;
+    return status;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
+                                                const dpari_nccl_card *card, dpar_why *why)
 {
     char mine[24], theirs[24];
     dpar_text t;
@@ -4360,7 +4686,7 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpa
         return dpari_say(DPAR_E_MISMATCH, why, "this rank has NCCL %s, rank 0 has %s", mine,
                          theirs);
     }
-    if (card->options != dpari_nccl_bits(&world->options)) {
+    if (card->options != dpari_nccl_bits_of(&world->options)) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "this rank and rank 0 pass different values of rank_order, elastic or "
                          "no_watchdog, or only one of them a timeout_s below 0");
@@ -4368,111 +4694,10 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world, const dpa
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
-{
-    dpari_nccl_side *s = &world->side;
-    int32_t r, links = world->rank == 0 ? world->size : 1;
-    s->knocks_room = 0;
-    if (world->rank == 0) {
-        s->knocks_room = 64 + (world->size < 1024 ? world->size : 1024);
-    }
-    s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
-    s->note = (dpari_nccl_note *)calloc((size_t)world->size, sizeof *s->note);
-    s->known = (int32_t *)calloc((size_t)world->size, sizeof *s->known);
-    s->polls = (struct pollfd *)calloc(
-        (size_t)links + (size_t)s->knocks_room + DPARI_NCCL_ADDRESSES + 1, sizeof *s->polls);
-    s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
-    if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
-        s->knock == NULL || pipe(world->wake) != 0 ||
-        (world->wake[0] = dpari_os_beyond_standard(world->wake[0])) < 0 ||
-        (world->wake[1] = dpari_os_beyond_standard(world->wake[1])) < 0) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "dpar_nccl_make: no memory (%ld bytes) or no 2 file descriptors for the "
-                         "connections between rank 0 and %d ranks",
-                         (int64_t)links * (int64_t)(sizeof *s->link + sizeof *s->polls) +
-                             (int64_t)world->size * (int64_t)(sizeof *s->note + sizeof *s->known) +
-                             (int64_t)s->knocks_room *
-                                 (int64_t)(sizeof *s->knock + sizeof *s->polls),
-                         world->size);
-    }
-    for (r = 0; r < 2; r++) {
-        (void)fcntl(world->wake[r], F_SETFD, FD_CLOEXEC);
-        (void)fcntl(world->wake[r], F_SETFL, O_NONBLOCK);
-    }
-    for (r = 0; r < links; r++) {
-        s->link[r].fd = -1;
-    }
-    s->links = links;
-    return DPAR_OK;
-}
+/* ==== nccl/communicator.c ==== */
 
-/* Connects to rank 0, waiting for at most a second, and starts the watchdog. */
-static void dpari_nccl_watchdog(dpari_nccl_world *world)
-{
-    if (world->options.no_watchdog) {
-        return;
-    }
-    if (world->size == 1 || (world->rank != 0 && world->side.card.addresses == 0)) {
-        world->side.links = 0; /* there is no side channel */
-    }
-    if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
-        dpari_nccl_link *l = &world->side.link[0];
-        const double until = dpari_os_now() + 1;
-        if (dpari_nccl_reach(world, l, until) == 0) {
-            l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
-        }
-        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
-            dpari_nccl_listen_to(world, 0);
-        }
-    }
-    world->watched = dpari_os_thread(&world->thread, dpari_nccl_watch, world) == 0;
-}
-
-/* ==== communicators ==== */
-
-static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
-static void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
-static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
-static dpar_status dpari_nccl_close(dpar_comm *comm);
-static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
-static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank);
-static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
-                                        int32_t n, dpar_work *work);
-
-static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                            dpar_why *why)
-{
-    (void)comm;
-    (void)out;
-    (void)was;
-    return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
-}
-
-static void dpari_nccl_table(dpar_engine *e)
-{
-    memset(e, 0, sizeof *e);
-    memcpy(e->name, "nccl", 5);
-    e->run = dpari_nccl_run_call;
-    e->post = dpari_nccl_post;
-    e->test = dpari_nccl_test;
-    e->wait = dpari_nccl_wait;
-    e->batch = dpari_nccl_batch;
-    e->split = dpari_nccl_split;
-    e->shrink = dpari_nccl_cannot_shrink;
-    e->alloc = dpari_nccl_alloc;
-    e->release = dpari_nccl_release;
-    e->progress = dpari_nccl_progress;
-    e->abort = dpari_nccl_abort;
-    e->report = dpari_nccl_report;
-    e->describe = dpari_nccl_describe;
-    e->close = dpari_nccl_close;
-    e->alloc_shared = dpari_nccl_lend;
-    e->peer_address = dpari_nccl_at_peer;
-    e->sync_peers = dpari_nccl_meet_near;
-}
-
-static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank, int32_t size)
+DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
+                                                   int32_t size)
 {
     dpari_nccl_ctx *context = (dpari_nccl_ctx *)calloc(1, sizeof *context);
     if (context == NULL) {
@@ -4494,20 +4719,18 @@ static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank
     context->comm.timeout_s = world->options.timeout_s;
     context->comm.mem = world->options.mem;
     context->comm.context = context;
-    dpari_nccl_table(&context->comm.engine);
+    context->comm.engine = world->engine;
     return context;
 }
 
-/* Fails because dpari_nccl_ctx_make had no memory for a communicator of `size` ranks. */
-static dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size)
+DPARI_INTERNAL dpar_status dpari_nccl_ctx_missing(dpar_why *why, const char *doing, int32_t size)
 {
     const int64_t each = sizeof(int32_t) + sizeof(dpari_nccl_piece) + sizeof(void *);
     return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for a communicator of %d ranks (%ld bytes)",
                      doing, size, (int64_t)sizeof(dpari_nccl_ctx) + size * each);
 }
 
-/* Appends the context to the world's communicators. */
-static void dpari_nccl_join(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_join(dpari_nccl_ctx *context)
 {
     dpari_nccl_ctx **at = &context->world->comms;
     dpari_nccl_lock(context->world);
@@ -4518,7 +4741,7 @@ static void dpari_nccl_join(dpari_nccl_ctx *context)
     dpari_nccl_unlock(context->world);
 }
 
-static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config)
+DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *config)
 {
     ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
     *config = fresh;
@@ -4529,13 +4752,24 @@ static void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_t *confi
     }
 }
 
-/* On rank 0: writes "; not connected: ranks 2, 3" for up to 8 ranks that have not connected to
+DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
+                                        const dpari_nccl_ctx *part)
+{
+    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    int32_t r;
+    for (r = 0; r < part->comm.size; r++) {
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+    }
+    return h == 0 ? 1 : h;
+}
+
+/* On rank 0: writes "; not connected: ranks 2, 3" for up to 8 ranks that have never connected to
  * it. */
 static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
 {
     int32_t r, n = 0;
     for (r = 1; world->rank == 0 && r < world->side.links; r++) {
-        if (world->side.link[r].state != DPARI_NCCL_HERE) {
+        if (world->side.link[r].state == DPARI_NCCL_AWAY) {
             if (n < 8) {
                 dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
                 dpari_text_int(text, r);
@@ -4581,9 +4815,8 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
 }
 
-/* Makes the world's first communicator, once this rank has the card and the side channel. */
-static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
-                                          dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ctx **out,
+                                                  dpar_why *why)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_make(world, world->rank, world->size);
     dpar_status status;
@@ -4594,7 +4827,6 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ct
     for (r = 0; r < world->size; r++) {
         context->member[r] = r;
     }
-    dpari_nccl_watchdog(world);
     status = dpari_nccl_init_rank(world, context, why);
     if (status < 0) {
         dpari_nccl_ctx_free(context);
@@ -4605,26 +4837,86 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *world, dpari_nccl_ct
     return DPAR_OK;
 }
 
-/* ---- split ---- */
+DPARI_INTERNAL int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
+{
+    dpari_nccl_world *world = context->world;
+    dpari_nccl_ctx **at = &world->comms;
+    dpari_nccl_memory *memory;
+    int32_t i, lost = 0;
+    dpari_nccl_lock(world);
+    for (i = 0; i < world->options.work_count; i++) {
+        dpari_nccl_slot *slot = &world->slots[i];
+        if (slot->ctx == context) {
+            slot->ctx = NULL;
+            lost += slot->works;
+            if (slot->works > 0) {
+                slot->works = 0;
+                dpari_nccl_slot_free(world, slot);
+            }
+        }
+    }
+    while (*at != context && *at != NULL) {
+        at = &(*at)->next;
+    }
+    if (*at == context) {
+        *at = context->next;
+    }
+    for (memory = world->memory; memory != NULL; memory = memory->next) {
+        if (memory->ctx == context) {
+            dpari_nccl_memory kept = *memory;
+            kept.owned = 0;
+            dpari_nccl_memory_end(world, &kept);
+            memory->ctx = NULL;
+            memory->near = NULL;
+        }
+    }
+    dpari_nccl_unlock(world);
+    return lost;
+}
+
+/* Ends the context's NCCL communicator: regularly, or by an abort if it is broken or the regular
+ * end fails. */
+static void dpari_nccl_destroy(dpari_nccl_ctx *context)
+{
+    const dpari_nccl_api *api = &context->world->api;
+    ncclComm_t nccl = context->nccl;
+    ncclResult_t code;
+    if (nccl == NULL) {
+        return;
+    }
+    code = ncclInternalError;
+    if (context->comm.status >= 0) {
+        code = api->CommFinalize(nccl);
+        if (code == ncclSuccess || code == ncclInProgress) {
+            code = dpari_nccl_through(api, nccl, &context->comm.status, context->comm.timeout_s);
+        }
+    }
+    if (code == ncclSuccess) {
+        context->nccl = NULL;
+        (void)api->CommDestroy(nccl);
+    } else {
+        dpari_nccl_abort_comm(context);
+    }
+}
+
+DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context)
+{
+    dpari_nccl_destroy(context);
+    if (context->ends == 1) {
+        dpari_on_end_all(&context->comm);
+        context->next = context->world->closed;
+        context->world->closed = context;
+    } else {
+        dpari_nccl_kept_free(dpari_ended_keep(&context->world->kept, &context->comm));
+    }
+}
+
+/* ==== nccl/split.c ==== */
 
 typedef struct dpari_nccl_row {
     int32_t color, key;
     int32_t world;
 } dpari_nccl_row;
-
-/* Returns the name of `part`, which split `number` of the context made. The name is the same on all
- * its ranks, and differs from those of all other communicators of the job, including those that
- * other ranks split off. */
-static uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
-                                const dpari_nccl_ctx *part)
-{
-    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
-    int32_t r;
-    for (r = 0; r < part->comm.size; r++) {
-        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
-    }
-    return h == 0 ? 1 : h;
-}
 
 /* Gathers `bytes` from each rank into `all`, which already holds this rank's bytes at their
  * place. */
@@ -4699,7 +4991,8 @@ static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *context, dpari_nccl_
     return status;
 }
 
-static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
+DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
+                                            dpar_comm **out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm), *part = NULL;
     dpari_nccl_world *world = context->world;
@@ -4762,6 +5055,18 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
     *out = part != NULL ? &part->comm : NULL;
     return DPAR_OK;
 }
+
+DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                                    dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
+}
+
+/* ==== nccl/nccl_shrink.c ==== */
 
 /* Locked. Makes a communicator without the ranks that are gone. If the context is broken, NCCL may
  * still be revoking it, so this first waits for that. The new communicator exists only once the
@@ -4854,87 +5159,11 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     return DPAR_OK;
 }
 
-/* ---- other functions of a communicator ---- */
+/* ==== nccl/lent_memory.c ==== */
 
-DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
-{
-    if (comm == NULL || strcmp(comm->engine.name, "nccl") != 0) {
-        return NULL;
-    }
-    return dpari_nccl_ctx_of(comm)->world->stream;
-}
-
-/* True if the memory can become a window. Only memory from ncclMemAlloc can: for other memory NCCL
- * returns an error, which may not be the case on all ranks. */
-static int dpari_nccl_windows(const dpari_nccl_ctx *context, const void *memory, int64_t bytes)
-{
-    const uintptr_t at = (uintptr_t)memory;
-    const dpari_nccl_memory *m;
-    if (context->world->api.CommWindowRegister == NULL || bytes % 4096 != 0 || at % 4096 != 0) {
-        return 0;
-    }
-    for (m = context->world->memory; m != NULL; m = m->next) {
-        if (m->owned && m->mem_alloc && at >= (uintptr_t)m->memory &&
-            at + (size_t)bytes <= (uintptr_t)m->memory + m->bytes) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
-{
-    dpari_nccl_ctx *context;
-    dpari_nccl_memory *m;
-    const dpari_nccl_api *api;
-    ncclResult_t code = ncclSuccess;
-    dpar_status status = DPAR_OK;
-    if (comm == NULL || memory == NULL || bytes < 1 || strcmp(comm->engine.name, "nccl") != 0) {
-        return DPAR_E_ARG;
-    }
-    context = dpari_nccl_ctx_of(comm);
-    api = &context->world->api;
-    if (comm->status < 0 || api->CommRegister == NULL) {
-        return comm->status;
-    }
-    dpari_nccl_flush(context->world);
-    dpari_nccl_lock(context->world);
-    m = context->nccl != NULL ? dpari_nccl_note_memory(context, memory) : NULL;
-    if (m == NULL) {
-        status = comm->status;
-        if (status >= 0) {
-            status = dpari_say(DPAR_E_MEMORY, &comm->why,
-                               "dpar_nccl_register: no memory to record the registration (%ld "
-                               "bytes)",
-                               (int64_t)sizeof *m);
-        }
-        dpari_nccl_unlock(context->world);
-        return status;
-    }
-    m->ctx = context;
-    if (dpari_nccl_windows(context, memory, bytes)) {
-        code = api->CommWindowRegister(context->nccl, memory, (size_t)bytes, &m->window,
-                                       DPARI_NCCL_WIN_SYMMETRIC);
-        if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_settle(context); /* the window exists only once NCCL has completed
-                                                  this */
-        }
-    }
-    if (code == ncclSuccess && m->window == NULL) {
-        code = api->CommRegister(context->nccl, memory, (size_t)bytes, &m->handle);
-        code = code == ncclInProgress ? dpari_nccl_settle(context) : code;
-    }
-    if (code != ncclSuccess) {
-        status = dpari_nccl_failed(context, "registering memory", code);
-        dpari_nccl_forget(context->world, m);
-    }
-    dpari_nccl_unlock(context->world);
-    return status;
-}
-
-/* ---- lent memory: memory that other devices of the node read directly ----
+/* Memory that other devices of the node read directly.
  *
- * Lent memory is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
+ * It is a window of NCCL's symmetric memory (2.27). The host can get its address at a peer
  * (2.29.2). Behind the user's bytes there are four sets of 32-bit flags, one flag for each rank in
  * each set, and as many words of value 1. Flag [set][r] of this rank is alternately set by rank r's
  * device and cleared by this one:
@@ -4974,37 +5203,12 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
  * keeps its mappings until the communicator is closed (dpari_nccl_stop). */
 
 enum {
-    DPARI_NCCL_SETS = 4,
     DPARI_NCCL_GRAPH = 2,   /* set and part for graphs, */
     DPARI_NCCL_BEFORE = 3,  /* and the set for the meeting before they write */
     DPARI_NCCL_AT_ONCE = 64 /* the most flags in one call of the driver */
 };
 
-static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
-{
-    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
-}
-
-/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
- * that will not come. */
-static void dpari_nccl_free_waits(dpari_nccl_world *world)
-{
-    const dpari_nccl_memory *memory;
-    uint32_t left = 0;
-    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
-        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
-            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
-            char *at = (char *)memory->memory + memory->flags;
-            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
-            left |= world->flying != NULL;
-        }
-    }
-    DPARI_STORE(&world->frees, left);
-}
-
-/* Waits, at most 10 s, until no kernel reads the memory that a broken communicator lends, before
- * NCCL unmaps it. */
-static void dpari_nccl_drain(dpari_nccl_ctx *context)
+DPARI_INTERNAL void dpari_nccl_drain(dpari_nccl_ctx *context)
 {
     dpari_nccl_world *world = context->world;
     const double until = dpari_os_now() + 10;
@@ -5128,7 +5332,8 @@ static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *context, void *memory, in
     return DPAR_OK;
 }
 
-static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory)
+DPARI_INTERNAL dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can,
+                                           void **memory)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     const int64_t more = 2 * dpari_nccl_flag_bytes(context);
@@ -5164,7 +5369,7 @@ static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, 
     return status;
 }
 
-static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank)
+DPARI_INTERNAL void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank)
 {
     const dpari_nccl_memory *m = dpari_nccl_lent(dpari_nccl_ctx_of(comm), memory);
     return m != NULL && m->near != NULL && rank >= 0 && rank < comm->size ? m->near[rank] : NULL;
@@ -5242,8 +5447,8 @@ static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *context, const dpari_nccl_
     return status;
 }
 
-static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
-                                        int32_t n, dpar_work *work)
+DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
+                                                int32_t n, dpar_work *work)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_memory *m = dpari_nccl_lent(context, memory);
@@ -5268,8 +5473,9 @@ static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int
     return status < 0 ? status : (dpar_status)m->part;
 }
 
-/* Writes a report: this rank's last operations, and those that other ranks have reported. */
-static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
+/* ==== nccl/report.c ==== */
+
+DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_world *world = context->world;
@@ -5296,12 +5502,12 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     for (r = 0; world->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &world->side.note[context->member[r]];
         if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
-            n->sequence >= 0) {
+            n->last.sequence >= 0) {
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
-            dpar_text_put(out, n->waits ? " reported that it waits in "
-                                        : " reported that it has finished ");
-            dpari_nccl_describe_note(out, n);
+            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
+                                                          : " reported that it has finished ");
+            dpari_nccl_describe_record(out, &n->last);
             dpari_text_char(out, '\n');
         }
     }
@@ -5321,7 +5527,7 @@ static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *context)
     return nodes;
 }
 
-static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
+DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
 {
     const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
     dpar_text_put(out, ", a GPU each");
@@ -5334,83 +5540,425 @@ static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
 }
 
-/* Removes the context from its world: from the slots, the list, and the registered memory. Returns
- * the number of works that nobody has waited for. */
-static int32_t dpari_nccl_leave(dpari_nccl_ctx *context)
+/* ==== nccl/store.c ==== */
+
+/* torchrun's store: rank 0 stores the card, and the other ranks get it.
+ *
+ * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.4 or later) at
+ * MASTER_ADDR and MASTER_PORT. A request is one byte, which says what is wanted, and its arguments.
+ * Numbers have the byte order of the machine; a text or a value is its length, 8 bytes, and its
+ * bytes. The names of the queries are those of PyTorch's TCPStoreBackend.hpp. */
+
+enum {
+    DPARI_NCCL_VALIDATE = 0, /* begins a connection; takes DPARI_NCCL_STORE_MAGIC */
+    DPARI_NCCL_SET = 1,      /* key, value */
+    DPARI_NCCL_GET = 3,      /* key; answers with its value */
+    DPARI_NCCL_ADD = 4,      /* key, a number of 8 bytes; answers with the sum */
+    DPARI_NCCL_WAIT = 6 /* a number of keys and each key; answers with a byte once they exist */
+};
+
+#define DPARI_NCCL_STORE_MAGIC UINT32_C(0x3C85F7CE)
+
+typedef struct dpari_nccl_request {
+    char bytes[1024];
+    size_t used;
+} dpari_nccl_request;
+
+static void dpari_nccl_put(dpari_nccl_request *q, const void *from, size_t bytes)
 {
-    dpari_nccl_world *world = context->world;
-    dpari_nccl_ctx **at = &world->comms;
-    dpari_nccl_memory *memory;
-    int32_t i, lost = 0;
-    dpari_nccl_lock(world);
-    for (i = 0; i < world->options.work_count; i++) {
-        dpari_nccl_slot *slot = &world->slots[i];
-        if (slot->ctx == context) {
-            slot->ctx = NULL;
-            lost += slot->works;
-            if (slot->works > 0) {
-                slot->works = 0;
-                dpari_nccl_slot_free(world, slot);
-            }
-        }
-    }
-    while (*at != context && *at != NULL) {
-        at = &(*at)->next;
-    }
-    if (*at == context) {
-        *at = context->next;
-    }
-    for (memory = world->memory; memory != NULL; memory = memory->next) {
-        if (memory->ctx == context) {
-            dpari_nccl_memory kept = *memory;
-            kept.owned = 0;
-            dpari_nccl_memory_end(world, &kept);
-            memory->ctx = NULL;
-            memory->near = NULL;
-        }
-    }
-    dpari_nccl_unlock(world);
-    return lost;
+    memcpy(q->bytes + q->used, from, bytes);
+    q->used += bytes;
 }
 
-/* Ends the context's NCCL communicator: regularly, or by an abort if it is broken or the regular
- * end fails. */
-static void dpari_nccl_destroy(dpari_nccl_ctx *context)
+static void dpari_nccl_put_value(dpari_nccl_request *q, const void *from, size_t bytes)
 {
-    const dpari_nccl_api *api = &context->world->api;
-    ncclComm_t nccl = context->nccl;
-    ncclResult_t code;
-    if (nccl == NULL) {
-        return;
-    }
-    code = ncclInternalError;
-    if (context->comm.status >= 0) {
-        code = api->CommFinalize(nccl);
-        if (code == ncclSuccess || code == ncclInProgress) {
-            code = dpari_nccl_through(api, nccl, &context->comm.status, context->comm.timeout_s);
-        }
-    }
-    if (code == ncclSuccess) {
-        context->nccl = NULL;
-        (void)api->CommDestroy(nccl);
-    } else {
-        dpari_nccl_abort_comm(context);
-    }
+    const uint64_t length = bytes;
+    dpari_nccl_put(q, &length, sizeof length);
+    dpari_nccl_put(q, from, bytes);
 }
 
-/* Frees the context, which was removed from its world. If a thread is still aborting it, keeps it
- * until then. */
-static void dpari_nccl_retire(dpari_nccl_ctx *context)
+/* Appends a query and the key "dpar_nccl/JOB/NUMBER" or "dpar_nccl/JOB/rank/NUMBER". */
+static void dpari_nccl_put_key(dpari_nccl_request *q, char query, uint64_t job, const char *kind,
+                               int64_t number)
 {
-    dpari_nccl_destroy(context);
-    if (context->ends == 1) {
-        dpari_on_end_all(&context->comm);
-        context->next = context->world->closed;
-        context->world->closed = context;
-    } else {
-        dpari_nccl_kept_free(dpari_ended_keep(&context->world->kept, &context->comm));
+    const uint64_t one = 1;
+    char key[80];
+    dpar_text t;
+    dpar_text_init(&t, key, sizeof key);
+    dpar_text_put(&t, "dpar_nccl/");
+    dpari_text_int(&t, (int64_t)(job >> 1));
+    dpar_text_put(&t, kind);
+    dpari_text_int(&t, number);
+    dpari_nccl_put(q, &query, 1);
+    if (query == DPARI_NCCL_WAIT) {
+        dpari_nccl_put(q, &one, sizeof one);
     }
+    dpari_nccl_put_value(q, key, strlen(key));
 }
+
+/* Sends a request and receives its answer. Returns -1 on failure. */
+static int dpari_nccl_ask_store(int fd, dpari_nccl_request *q, void *answer, size_t bytes,
+                                double until)
+{
+    const int bad = dpari_nccl_write(fd, q->bytes, q->used, until) != 0 ||
+                    dpari_nccl_read(fd, answer, bytes, until) != 0;
+    q->used = 0;
+    return bad ? -1 : 0;
+}
+
+/* Sends rank 0's bytes to all ranks over the store at the other end of fd. The first request counts
+ * the meetings of this rank, because a key can be used only once. Returns -1 on failure. */
+static int dpari_nccl_over_store(int fd, const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                 double until)
+{
+    const uint32_t magic = DPARI_NCCL_STORE_MAGIC;
+    const int64_t one = 1;
+    const char begin = DPARI_NCCL_VALIDATE;
+    int64_t meeting = 0;
+    uint64_t length = 0;
+    char exists = 1;
+    dpari_nccl_request q;
+    q.used = 0;
+    dpari_nccl_put(&q, &begin, 1);
+    dpari_nccl_put(&q, &magic, sizeof magic);
+    dpari_nccl_put_key(&q, DPARI_NCCL_ADD, m->job, "/rank/", m->rank);
+    dpari_nccl_put(&q, &one, sizeof one);
+    if (dpari_nccl_ask_store(fd, &q, &meeting, sizeof meeting, until) != 0) {
+        return -1;
+    }
+    if (m->rank == 0) {
+        dpari_nccl_put_key(&q, DPARI_NCCL_SET, m->job, "/", meeting);
+        dpari_nccl_put_value(&q, bytes, n);
+    }
+    dpari_nccl_put_key(&q, DPARI_NCCL_WAIT, m->job, "/", meeting);
+    if (dpari_nccl_ask_store(fd, &q, &exists, 1, until) != 0 || exists != 0) {
+        return -1;
+    }
+    dpari_nccl_put_key(&q, DPARI_NCCL_GET, m->job, "/", meeting);
+    if (dpari_nccl_ask_store(fd, &q, &length, sizeof length, until) != 0 || length != n) {
+        return -1;
+    }
+    return dpari_nccl_read(fd, bytes, n, until);
+}
+
+/* Connects to the store at m->address and m->port, trying again until the deadline. */
+static dpar_status dpari_nccl_reach_store(const dpar_nccl_rendezvous *m, int *fd, double until,
+                                          dpar_why *why)
+{
+    struct addrinfo hints, *all = NULL, *i;
+    char service[16];
+    dpar_text t;
+    int code;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    dpar_text_init(&t, service, sizeof service);
+    dpari_text_int(&t, m->port);
+    code = getaddrinfo(m->address, service, &hints, &all);
+    if (code != 0) {
+        return dpari_wrong(why, "cannot resolve the address %s of torchrun's store: %s", m->address,
+                           gai_strerror(code));
+    }
+    while (*fd < 0 && dpari_os_now() < until) {
+        for (i = all; i != NULL && *fd < 0; i = i->ai_next) {
+            const double soon = dpari_os_now() + 1;
+            *fd = dpari_nccl_connect(i->ai_addr, i->ai_addrlen, soon < until ? soon : until);
+        }
+        if (*fd < 0) {
+            dpari_os_sleep(0.02);
+        }
+    }
+    freeaddrinfo(all);
+    if (*fd < 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "torchrun's store at %s, port %d was not reached before the deadline",
+                         m->address, m->port);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                               double until, dpar_why *why)
+{
+    int fd = -1, code;
+    dpar_status status = dpari_nccl_reach_store(m, &fd, until, why);
+    if (status < 0) {
+        return status;
+    }
+    code = dpari_nccl_over_store(fd, m, bytes, n, until);
+    (void)close(fd);
+    if (code == 0) {
+        return DPAR_OK;
+    }
+    if (dpari_os_now() >= until) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "rank 0 stored no id in torchrun's store at %s, port %d before the "
+                         "deadline",
+                         m->address, m->port);
+    }
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "the server at %s, port %d is not torchrun's store: set DPAR_NCCL_PORT to a "
+                     "free port, at which NCCL then listens",
+                     m->address, m->port);
+}
+
+/* ==== nccl/rendezvous.c ==== */
+
+/* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
+ * from the network namespace. */
+static uint64_t dpari_nccl_this_node(void)
+{
+    char text[512];
+    dpari_site here;
+    int64_t n;
+    text[255] = 0;
+    if (gethostname(text, 255) != 0) {
+        text[0] = 0;
+    }
+    n = (int64_t)strlen(text);
+    dpari_site_here(&here);
+    if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
+        text[n] = 0;
+    }
+    /* Containers on one host may have separate networks, which a loopback interface does not
+     * connect. */
+    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
+                                              dpari_nccl_ctx **out, dpar_why *said)
+{
+    const uint64_t mine = dpari_nccl_this_node();
+    dpar_status status = DPAR_OK;
+    int32_t r;
+    world->node = (uint64_t *)malloc((size_t)world->size * sizeof *world->node);
+    if (world->node == NULL) {
+        status = dpari_say(DPAR_E_MEMORY, said,
+                           "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
+                           world->size, world->size * (int64_t)sizeof *world->node);
+    }
+    status = dpari_agree(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status = dpar_all_gather(host, &mine, world->node, 1, DPAR_U64, NULL);
+    if (status < 0) {
+        *said = host->why;
+        return status;
+    }
+    if (host->rank == 0) {
+        for (r = 0; r < world->size && world->node[r] == mine; r++) {
+        }
+        world->side.local = r == world->size;
+        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
+    }
+    status = dpari_agree(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status =
+        dpar_broadcast(host, &world->side.card, (int64_t)sizeof world->side.card, DPAR_U8, 0, NULL);
+    if (status < 0) {
+        *said = host->why;
+        return status;
+    }
+    status = dpari_nccl_card_fits(world, &world->side.card, said);
+    if (status >= 0) {
+        status = dpari_nccl_side_make(world, said);
+    }
+    status = dpari_agree(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_watchdog(world);
+    status = dpari_nccl_begin_world(world, out, said);
+    return dpari_agree(host, status, said);
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
+                                               dpar_nccl_rendezvous *m, dpar_why *why)
+{
+    const char *port = getenv("DPAR_NCCL_PORT");
+    dpar_launcher_info job;
+    int64_t number = 0;
+    dpar_status status;
+    memset(m, 0, sizeof *m);
+    memset(&job, 0, sizeof job);
+    if (given != NULL) {
+        *m = *given;
+    }
+    if (m->method < 0 || m->method >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
+        (m->size > 0 && m->rank >= m->size) || m->size < 0) {
+        return dpari_wrong(
+            why,
+            "desc.rendezvous: method is %d, but must be 0 to %d; or rank is %d and size is %d, but "
+            "rank must be 0 to size - 1",
+            m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
+    }
+    if (m->method == DPAR_NCCL_PMI || m->method == DPAR_NCCL_FILE) {
+        return dpari_wrong(why, "desc.rendezvous: methods DPAR_NCCL_PMI and DPAR_NCCL_FILE are not "
+                                "supported: pass the communicator of dpar_mpi_make as host, or set "
+                                "broadcast");
+    }
+    if (m->size == 0) {
+        status = dpar_launcher_detect(&job, why);
+        if (status < 0) {
+            return status;
+        }
+        m->rank = job.rank;
+        m->size = job.size;
+        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job.id);
+    }
+    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
+    m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
+    port = port != NULL ? port : getenv("MASTER_PORT");
+    if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
+        m->port = (int32_t)number;
+    }
+    if (m->method == DPAR_NCCL_ANY) {
+        if (m->broadcast != NULL || m->size == 1) {
+            m->method = DPAR_NCCL_CALLBACK;
+        } else if (job.local_size == m->size) {
+            m->method = DPAR_NCCL_NODE;
+        } else if (getenv("NCCL_COMM_ID") != NULL) {
+            m->method = DPAR_NCCL_ID;
+        } else {
+            m->method = DPAR_NCCL_TCP;
+        }
+    }
+    if ((m->method == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
+        (m->method == DPAR_NCCL_ID && getenv("NCCL_COMM_ID") == NULL) ||
+        (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
+        return dpari_wrong(why,
+                           "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or "
+                           "NCCL_COMM_ID=host:port; or set broadcast in desc.rendezvous, or pass a "
+                           "communicator as host (dpar_mpi.h)");
+    }
+    return DPAR_OK;
+}
+
+/* True if torchrun says that its store listens at m->port. */
+static int dpari_nccl_has_store(const dpar_nccl_rendezvous *m)
+{
+    const char *serves = getenv("TORCHELASTIC_USE_AGENT_STORE"), *port = getenv("MASTER_PORT");
+    int64_t number = 0;
+    return serves != NULL && strcmp(serves, "True") == 0 && port != NULL &&
+           dpari_job_number(port, 65535, &number) && number == m->port;
+}
+
+/* Sends rank 0's card to all ranks, by the store or the caller's broadcast. */
+static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                        dpar_why *why)
+{
+    dpari_nccl_card *card = &world->side.card;
+    const double limit = world->options.timeout_s > 0 ? world->options.timeout_s : 1e9;
+    dpar_status status = DPAR_OK, sent = DPAR_OK;
+    if (world->rank == 0) {
+        status = dpari_nccl_own_card(world, m->job, why);
+    }
+    if (m->method == DPAR_NCCL_TCP) {
+        sent = dpari_nccl_by_store(m, card, sizeof *card, dpari_os_now() + limit,
+                                   status < 0 ? NULL : why);
+    } else if (m->broadcast != NULL && m->broadcast(m->user, card, sizeof *card, 0) != 0) {
+        sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
+                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
+    }
+    if (status >= 0) {
+        status = sent;
+    }
+    if (status >= 0) {
+        status = dpari_nccl_card_fits(world, card, why);
+    }
+    if (status >= 0) {
+        status = dpari_nccl_side_make(world, why);
+    }
+    return status;
+}
+
+/* Makes the world's first communicator for ranks that exchange nothing before. NCCL makes the same
+ * id on all ranks from NCCL_COMM_ID, and the card is then sent over the new communicator. */
+static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari_nccl_ctx **out,
+                                    dpar_why *why)
+{
+    dpari_nccl_card *card = &world->side.card;
+    dpar_status status = dpari_nccl_card_id(world, why);
+    if (status >= 0) {
+        status = dpari_nccl_begin_world(world, out, why);
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (world->rank == 0) {
+        status = dpari_nccl_card_begin(world, job, why);
+        card->ending = status < 0;
+    }
+    if (dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL) < 0) {
+        return dpari_repeat((*out)->comm.status, why, (*out)->comm.why.text);
+    }
+    (*out)->sequence = (*out)->records = 0; /* the user's first operation has number 0 */
+    if (status >= 0) {
+        status = dpari_nccl_card_fits(world, card, why);
+    }
+    if (status >= 0) {
+        status = dpari_nccl_side_make(world, why);
+    }
+    if (status >= 0) {
+        dpari_nccl_watchdog(world);
+    }
+    return status;
+}
+
+/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. */
+static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                      dpari_nccl_ctx **out, dpar_why *why)
+{
+    const int six = strchr(m->address, ':') != NULL; /* NCCL expects [address]:port */
+    char name[300];
+    dpar_text t;
+    dpar_status status;
+    dpar_text_init(&t, name, sizeof name);
+    dpar_text_put(&t, six ? "[" : "");
+    dpar_text_put(&t, m->address);
+    dpar_text_put(&t, six ? "]:" : ":");
+    dpari_text_int(&t, m->port);
+    (void)setenv("NCCL_COMM_ID", name, 1);
+    status = dpari_nccl_by_id(world, m->job, out, why);
+    (void)unsetenv("NCCL_COMM_ID");
+    return status;
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
+                                           dpari_nccl_ctx **out, dpar_why *why)
+{
+    dpar_status status;
+    if (m->method == DPAR_NCCL_ID) {
+        return dpari_nccl_by_id(world, m->job, out, why);
+    }
+    if (m->method == DPAR_NCCL_TCP && !dpari_nccl_has_store(m)) {
+        return dpari_nccl_by_port(world, m, out, why);
+    }
+    status = dpari_nccl_send_card(world, m, why);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_watchdog(world);
+    return dpari_nccl_begin_world(world, out, why);
+}
+
+/* ==== nccl/nccl_make.c ==== */
+
+/* How the engine works.
+ *
+ * dpar_nccl_make creates a dpari_nccl_world, to which all communicators belong that are split from
+ * the first one; each is a dpari_nccl_ctx. A call of dpar takes a dpari_nccl_slot: two events,
+ * between which its work is enqueued on the world's stream. That stream waits for the first event,
+ * which is recorded on the compute stream; dpar_wait makes the compute stream wait for the second
+ * one. NCCL communicators are non-blocking, so that no call of NCCL can hang: dpari_nccl_settle
+ * polls until NCCL has completed a call.
+ *
+ * A thread, the watchdog, checks the operation at the head of the stream and aborts NCCL when its
+ * deadline has passed. It also runs the side channel: TCP connections between rank 0 and the other
+ * ranks, over which ranks compare their calls and report errors. The world's lock protects
+ * everything that both threads use; "Locked" in a comment means that the caller holds it. */
 
 static dpar_status dpari_nccl_close(dpar_comm *comm)
 {
@@ -5450,113 +5998,39 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
     return lost > 0 ? (dpar_status)DPAR_E_ARG : status;
 }
 
-/* ==== how ranks find each other ==== */
-
-/* Returns the status of the lowest rank of host that failed, and sets *said to its message.
- * Collective. */
-static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
+/* Frees what a failed dpar_nccl_make has made. */
+static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
 {
-    int32_t both[2], worst[2];
-    dpar_status status;
-    worst[0] = worst[1] = both[1] = 0;
-    both[0] = mine < 0 ? 1 : 0;
-    if (mine < 0) {
-        both[1] = host->size - host->rank; /* the largest: the first rank that failed */
+    if (context != NULL) {
+        (void)dpari_nccl_leave(context);
+        dpari_nccl_retire(context);
     }
-    status = dpar_all_reduce(host, both, worst, 2, DPAR_I32, DPAR_MAX, NULL);
-    if (status >= 0 && worst[0] != 0) {
-        const int32_t rank = host->size - worst[1];
-        struct {
-            int32_t status;
-            dpar_why why;
-        } told;
-        memset(&told, 0, sizeof told);
-        told.status = mine;
-        told.why = *said;
-        status = dpar_broadcast(host, &told, (int64_t)sizeof told, DPAR_U8, rank, NULL);
-        if (status >= 0) {
-            *said = told.why;
-            status = told.status;
-        }
+    if (world != NULL) {
+        dpari_nccl_world_end(world);
     }
-    if (status < 0 && worst[0] == 0) {
-        *said = host->why;
-    }
-    return status;
 }
 
-/* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
- * from the network namespace. */
-static uint64_t dpari_nccl_this_node(void)
+static void dpari_nccl_table(dpar_engine *e)
 {
-    char text[512];
-    dpari_site here;
-    int64_t n;
-    text[255] = 0;
-    if (gethostname(text, 255) != 0) {
-        text[0] = 0;
-    }
-    n = (int64_t)strlen(text);
-    dpari_site_here(&here);
-    if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
-        text[n] = 0;
-    }
-    /* Containers on one host may have separate networks, which a loopback interface does not
-     * connect. */
-    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
-                                      dpari_nccl_ctx **out, dpar_why *said)
-{
-    const uint64_t mine = dpari_nccl_this_node();
-    dpar_status status = DPAR_OK;
-    int32_t r;
-    world->node = (uint64_t *)malloc((size_t)world->size * sizeof *world->node);
-    if (world->node == NULL) {
-        status = dpari_say(DPAR_E_MEMORY, said,
-                           "dpar_nccl_make: no memory for the node numbers of %d ranks (%ld bytes)",
-                           world->size, world->size * (int64_t)sizeof *world->node);
-    }
-    status = dpari_nccl_worst(host, status, said);
-    if (status < 0) {
-        return status;
-    }
-    status = dpar_all_gather(host, &mine, world->node, 1, DPAR_U64, NULL);
-    if (status < 0) {
-        *said = host->why;
-        return status;
-    }
-    if (host->rank == 0) {
-        for (r = 0; r < world->size && world->node[r] == mine; r++) {
-        }
-        world->side.at = r == world->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
-        status =
-            dpari_nccl_card_begin(world, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
-        if (status >= 0) {
-            status = dpari_nccl_card_id(world, said);
-        }
-    }
-    status = dpari_nccl_worst(host, status, said);
-    if (status < 0) {
-        return status;
-    }
-    status =
-        dpar_broadcast(host, &world->side.card, (int64_t)sizeof world->side.card, DPAR_U8, 0, NULL);
-    if (status < 0) {
-        *said = host->why;
-        return status;
-    }
-    status = dpari_nccl_card_fits(world, &world->side.card, said);
-    if (status >= 0) {
-        status = dpari_nccl_side_make(world, said);
-    }
-    status = dpari_nccl_worst(host, status, said);
-    if (status < 0) {
-        return status;
-    }
-    status = dpari_nccl_begin_world(world, out, said);
-    return dpari_nccl_worst(host, status, said);
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "nccl", 5);
+    e->run = dpari_nccl_run_call;
+    e->post = dpari_nccl_post;
+    e->test = dpari_nccl_test;
+    e->wait = dpari_nccl_wait;
+    e->batch = dpari_nccl_batch;
+    e->split = dpari_nccl_split;
+    e->shrink = dpari_nccl_cannot_shrink;
+    e->alloc = dpari_nccl_alloc;
+    e->release = dpari_nccl_release;
+    e->progress = dpari_nccl_progress;
+    e->abort = dpari_nccl_abort;
+    e->report = dpari_nccl_report;
+    e->describe = dpari_nccl_describe;
+    e->close = dpari_nccl_close;
+    e->alloc_shared = dpari_nccl_lend;
+    e->peer_address = dpari_nccl_at_peer;
+    e->sync_peers = dpari_nccl_meet_near;
 }
 
 /* dpar_nccl_make with a host communicator. */
@@ -5565,637 +6039,22 @@ static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *o
 {
     dpari_nccl_world *world = NULL;
     dpari_nccl_ctx *context = NULL;
+    dpar_engine engine;
     dpar_why said;
     dpar_status status;
     memset(&said, 0, sizeof said);
-    status = dpari_nccl_world_make(host->rank, host->size, options, &world, &said);
-    status = dpari_nccl_worst(host, status, &said);
+    dpari_nccl_table(&engine);
+    status = dpari_nccl_world_make(host->rank, host->size, options, &engine, &world, &said);
+    status = dpari_agree(host, status, &said);
     if (status >= 0) {
         status = dpari_nccl_by_host(host, world, &context, &said);
     }
-    if (status >= 0) {
-        *out = &context->comm;
-        return DPAR_OK;
+    if (status < 0) {
+        dpari_nccl_undo(world, context);
+        return dpari_repeat(status, why, said.text);
     }
-    if (context != NULL) {
-        (void)dpari_nccl_leave(context);
-        dpari_nccl_retire(context);
-    }
-    if (world != NULL) {
-        dpari_nccl_world_end(world);
-    }
-    return dpari_repeat(status, why, said.text);
-}
-
-/* ---- PMI-1: lines of text over a file descriptor ---- */
-
-/* Sends a request and reads the answer, which is one line, before the deadline. Returns -1 on
- * failure. */
-static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t room, double until)
-{
-    size_t n = 0;
-    const char *at = question;
-    size_t rest = strlen(question);
-    while (rest > 0) {
-        ssize_t k = write(fd, at, rest);
-        if (k <= 0 && errno != EINTR) {
-            return -1;
-        }
-        at += k > 0 ? k : 0;
-        rest -= k > 0 ? (size_t)k : 0;
-    }
-    for (;;) {
-        struct pollfd p;
-        const double left = until - dpari_os_now();
-        p.fd = fd;
-        p.events = POLLIN;
-        p.revents = 0;
-        if (left <= 0 || poll(&p, 1, left < 0.1 ? (int)(left * 1e3) + 1 : 100) < 0) {
-            return -1;
-        }
-        if (p.revents == 0) {
-            continue;
-        }
-        if (n + 1 >= room || read(fd, answer + n, 1) != 1) {
-            return -1;
-        }
-        if (answer[n] == '\n') {
-            answer[n] = 0;
-            return 0;
-        }
-        n++;
-    }
-}
-
-/* Copies the text that follows `key` in the answer, up to a space. Returns -1 if the answer lacks
- * the key. */
-static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, size_t room)
-{
-    const char *at = strstr(answer, key);
-    size_t n = 0;
-    if (at == NULL) {
-        return -1;
-    }
-    for (at += strlen(key); *at != 0 && *at != ' ' && n + 1 < room; at++) {
-        to[n++] = *at;
-    }
-    to[n] = 0;
-    return 0;
-}
-
-/* Sends rank 0's bytes to all ranks over PMI_FD. Works once in a process. */
-static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, double until,
-                                  dpar_why *why)
-{
-    char line[1200], answer[1200], name[300], value[1100];
-    unsigned char *b = (unsigned char *)bytes;
-    const char *hex = "0123456789abcdef";
-    dpar_text t;
-    size_t i;
-    int bad = dpari_nccl_pmi_ask(fd, "cmd=init pmi_version=1 pmi_subversion=1\n", answer,
-                                 sizeof answer, until) != 0 ||
-              strstr(answer, "rc=0") == NULL ||
-              dpari_nccl_pmi_ask(fd, "cmd=get_my_kvsname\n", answer, sizeof answer, until) != 0 ||
-              dpari_nccl_pmi_value(answer, "kvsname=", name, sizeof name) != 0;
-    if (!bad && rank == 0) {
-        dpar_text_init(&t, line, sizeof line);
-        dpar_text_put(&t, "cmd=put kvsname=");
-        dpar_text_put(&t, name);
-        dpar_text_put(&t, " key=dpar_nccl value=");
-        for (i = 0; i < n; i++) {
-            dpari_text_char(&t, hex[b[i] >> 4]);
-            dpari_text_char(&t, hex[b[i] & 15]);
-        }
-        dpari_text_char(&t, '\n');
-        bad = dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
-              strstr(answer, "rc=0") == NULL;
-    }
-    if (bad) {
-        return dpari_say(DPAR_E_SYSTEM, why,
-                         "rank %d: the launcher at PMI_FD = %d does not speak PMI-1 (Cray PMI and "
-                         "PMIx do not): set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE",
-                         rank, (int32_t)fd);
-    }
-    if (dpari_nccl_pmi_ask(fd, "cmd=barrier_in\n", answer, sizeof answer, until) != 0) {
-        return dpari_say(DPAR_E_TIMEOUT, why,
-                         "rank %d waited in a PMI barrier that not all ranks reached before the "
-                         "deadline",
-                         rank);
-    }
-    dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, "cmd=get kvsname=");
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, " key=dpar_nccl\n");
-    if (dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
-        dpari_nccl_pmi_value(answer, "value=", value, sizeof value) != 0 ||
-        strlen(value) != 2 * n) {
-        return dpari_say(DPAR_E_PEER, why,
-                         "rank %d found nothing from rank 0 in PMI: see rank 0's own message",
-                         rank);
-    }
-    for (i = 0; rank != 0 && i < n; i++) {
-        const char *high = strchr(hex, value[2 * i]), *low = strchr(hex, value[2 * i + 1]);
-        b[i] = (unsigned char)(high == NULL || low == NULL ? 0 : (high - hex) * 16 + (low - hex));
-    }
-    (void)dpari_nccl_pmi_ask(fd, "cmd=finalize\n", answer, sizeof answer, until);
+    *out = &context->comm;
     return DPAR_OK;
-}
-
-/* ---- a file ---- */
-
-/* Writes the name of the card's file: "FILE.JOB-SIZE". */
-static void dpari_nccl_file_name(char *to, size_t room, const char *file, uint64_t job,
-                                 int32_t size)
-{
-    const char *hex = "0123456789abcdef";
-    dpar_text t;
-    int32_t i;
-    dpar_text_init(&t, to, room);
-    dpar_text_put(&t, file);
-    dpari_text_char(&t, '.');
-    for (i = 60; i >= 0; i -= 4) {
-        dpari_text_char(&t, hex[job >> i & 15]);
-    }
-    dpari_text_char(&t, '-');
-    dpari_text_int(&t, size);
-}
-
-/* Writes a file under another name and then renames it, so that nobody reads half of it. */
-static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, size_t n,
-                                         dpar_why *why)
-{
-    char aside[4200];
-    dpar_text t;
-    int fd, bad;
-    dpar_text_init(&t, aside, sizeof aside);
-    dpar_text_put(&t, name);
-    dpari_text_char(&t, '.');
-    dpari_text_int(&t, (int64_t)getpid());
-    (void)unlink(name);
-    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bad = fd < 0 || write(fd, bytes, n) != (ssize_t)n;
-    bad = (fd >= 0 && (fsync(fd) != 0 || close(fd) != 0)) || bad;
-    bad = bad || rename(aside, name) != 0;
-    if (bad) {
-        char text[64];
-        dpar_text_init(&t, text, sizeof text);
-        dpari_os_error(&t, errno);
-        (void)unlink(aside);
-        return dpari_say(DPAR_E_SYSTEM, why, "cannot write %s%s", name, text);
-    }
-    return DPAR_OK;
-}
-
-/* True if rank 0 answers at the card's address and proves that it wrote the card. A program of
- * another run may listen there by now. */
-static int dpari_nccl_answers(dpari_nccl_world *world, double until)
-{
-    const double soon = dpari_os_now() + 1;
-    dpari_nccl_link l;
-    dpari_nccl_message m;
-    int well;
-    memset(&l, 0, sizeof l);
-    well = dpari_nccl_reach(world, &l, until) == 0 &&
-           dpari_nccl_read(l.fd, &m, sizeof m, soon < until ? soon : until) == 0 &&
-           dpari_nccl_fits(world, &m) && m.kind == DPARI_NCCL_CHALLENGE &&
-           dpari_nccl_genuine(world, &l, &m);
-    if (l.fd >= 0) {
-        (void)close(l.fd); /* the watchdog connects again later */
-    }
-    return well;
-}
-
-/* Waits for the file of this job's rank 0 and reads the card from it. Ignores a card that an
- * earlier run left, except without a side channel (addresses 0), because then this cannot be
- * checked. */
-static dpar_status dpari_nccl_file_read(dpari_nccl_world *world, const char *name, double until,
-                                        dpar_why *why)
-{
-    dpari_nccl_card *card = &world->side.card;
-    int fd, whole = 0;
-    double nap = 1e-3;
-    for (;;) {
-        fd = open(name, O_RDONLY | O_CLOEXEC);
-        whole = fd >= 0 && read(fd, card, sizeof *card) == (ssize_t)sizeof *card &&
-                card->magic == DPARI_NCCL_MAGIC;
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        if (whole &&
-            (card->addresses == 0 || card->ending != 0 || dpari_nccl_answers(world, until))) {
-            return DPAR_OK;
-        }
-        if (dpari_os_now() > until) {
-            return dpari_say(DPAR_E_TIMEOUT, why, "%s before the deadline: %s",
-                             whole ? "the rank 0 that wrote a file did not answer"
-                                   : "no rank 0 wrote a file",
-                             name);
-        }
-        dpari_os_sleep(nap);
-        nap = nap < 0.1 ? nap * 1.5 : nap;
-    }
-}
-
-/* ---- TCP: rank 0 listens at an address that all ranks know ---- */
-
-static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_nccl_card *card,
-                                      dpar_why *why)
-{
-    struct addrinfo hints, *all = NULL, *i;
-    char service[16];
-    dpar_text t;
-    int code;
-    memset(&hints, 0, sizeof hints);
-    hints.ai_socktype = SOCK_STREAM;
-    dpar_text_init(&t, service, sizeof service);
-    dpari_text_int(&t, port);
-    code = getaddrinfo(address, service, &hints, &all);
-    if (code != 0) {
-        return dpari_wrong(why, "cannot resolve rank 0's address %s: %s", address,
-                           gai_strerror(code));
-    }
-    card->port = port;
-    card->addresses = 0;
-    for (i = all; i != NULL && card->addresses < DPARI_NCCL_ADDRESSES; i = i->ai_next) {
-        dpari_nccl_address *a = &card->address[card->addresses];
-        memset(a, 0, sizeof *a);
-        a->family = i->ai_family;
-        if (i->ai_family == AF_INET) {
-            memcpy(a->at, &((const struct sockaddr_in *)(const void *)i->ai_addr)->sin_addr, 4);
-            card->addresses++;
-        } else if (i->ai_family == AF_INET6) {
-            const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)i->ai_addr;
-            memcpy(a->at, &six->sin6_addr, 16);
-            a->scope = six->sin6_scope_id;
-            card->addresses++;
-        }
-    }
-    freeaddrinfo(all);
-    return DPAR_OK;
-}
-
-/* On rank 0: waits until all ranks have connected. If some are missing at the deadline, informs
- * those that did connect. */
-static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *world, double until, dpar_why *why)
-{
-    dpari_nccl_message m;
-    dpar_text t;
-    int32_t r, missing;
-    for (;;) {
-        dpari_nccl_accept(world);
-        missing = 0;
-        for (r = 1; r < world->size; r++) {
-            missing += world->side.link[r].state != DPARI_NCCL_HERE;
-        }
-        if (missing == 0) {
-            return DPAR_OK;
-        }
-        if (dpari_os_now() > until) {
-            break;
-        }
-        dpari_nccl_side_wait(world, 0.02);
-    }
-    if (why != NULL) {
-        dpari_text_why(&t, why);
-        dpari_text_int(&t, missing);
-        dpar_text_put(&t, " of ");
-        dpari_text_int(&t, world->size);
-        dpar_text_put(&t, " ranks did not connect to rank 0 before the deadline");
-        dpari_nccl_put_away(&t, world);
-        if (world->side.refused > 0) {
-            dpar_text_put(&t, "; connections without the job's secret: ");
-            dpari_text_int(&t, world->side.refused);
-        }
-    }
-    dpari_nccl_message_init(world, &m, DPARI_NCCL_REFUSED);
-    m.status = DPAR_E_TIMEOUT;
-    dpar_text_init(&t, m.text, sizeof m.text);
-    dpar_text_put(&t, why != NULL ? why->text : "not all ranks connected to rank 0");
-    dpari_nccl_tell(world, &m, -1);
-    return DPAR_E_TIMEOUT;
-}
-
-/* On rank 0: makes the id and sends the card to all ranks, which have connected by now. */
-static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *world, double until, dpar_why *why)
-{
-    dpari_nccl_message m;
-    dpari_nccl_card card;
-    dpar_status status = dpari_nccl_card_id(world, why);
-    int32_t r;
-    world->side.card.ending = status < 0;
-    card = world->side.card;
-    memset(card.key, 0, sizeof card.key);
-    dpari_nccl_message_init(world, &m, DPARI_NCCL_WELCOME);
-    for (r = 1; r < world->size; r++) {
-        dpari_nccl_link *l = &world->side.link[r];
-        if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
-            dpari_nccl_write(l->fd, &card, sizeof card, until) != 0) {
-            return dpari_say(DPAR_E_PEER, why, "rank %d disconnected while rank 0 sent it the id",
-                             r);
-        }
-    }
-    return status;
-}
-
-/* On other ranks: tries once to connect to rank 0 and get the card. Returns DPAR_MORE if it has to
- * be tried again; *problem is then the reason, which may be the text of *message, or NULL if rank 0
- * has another secret. */
-static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *world, dpari_nccl_message *message,
-                                      const char **problem, double until, dpar_why *why)
-{
-    const dpari_nccl_card known = world->side.card;
-    const double soon = dpari_os_now() + 5; /* because rank 0 answers at once, even while it waits
-                                               for others */
-    dpari_nccl_link *l = &world->side.link[0];
-    int well;
-    if (dpari_nccl_reach(world, l, until) != 0) {
-        return DPAR_MORE; /* keeps the reason of an earlier attempt */
-    }
-    memset(message, 0, sizeof *message);
-    well = dpari_nccl_read(l->fd, message, sizeof *message, soon < until ? soon : until) == 0 &&
-           dpari_nccl_fits(world, message) && message->kind == DPARI_NCCL_CHALLENGE;
-    if (well && !dpari_nccl_genuine(world, l, message)) {
-        (void)close(l->fd);
-        l->fd = -1;
-        *problem = NULL;
-        return DPAR_MORE;
-    }
-    if (well && dpari_nccl_enter(world, l, message, until) == 0 &&
-        dpari_nccl_read(l->fd, message, sizeof *message, until + 1) ==
-            0 && /* 1 s later than the deadline: rank 0 then sends the missing ranks */
-        dpari_nccl_fits(world, message) &&
-        message->kind == DPARI_NCCL_WELCOME) {
-        l->state = DPARI_NCCL_HERE;
-        if (dpari_nccl_read(l->fd, &world->side.card, sizeof world->side.card, until) != 0) {
-            return dpari_say(DPAR_E_PEER, why, "rank 0 disconnected while it sent the id");
-        }
-        memcpy(world->side.card.address, known.address, sizeof known.address);
-        memcpy(world->side.card.key, known.key, sizeof known.key);
-        world->side.card.addresses = known.addresses;
-        return DPAR_OK;
-    }
-    (void)close(l->fd);
-    l->fd = -1;
-    message->text[sizeof message->text - 1] = 0;
-    if (well && message->magic == DPARI_NCCL_MAGIC && message->kind == DPARI_NCCL_REFUSED &&
-        message->status < 0) {
-        return dpari_say(message->status, why, "rank 0 says: %s", message->text);
-    }
-    *problem = message->magic == DPARI_NCCL_MAGIC && message->kind == DPARI_NCCL_REFUSED
-                   ? message->text
-                   : "the server that answers is not rank 0 of this job";
-    return DPAR_MORE;
-}
-
-/* On other ranks: connects to rank 0 and waits for the card. Another secret is an error only after
- * 5 s, because the rank 0 that answers may belong to a run that is just ending. */
-static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *world, const char *address, double until,
-                                       dpar_why *why)
-{
-    dpari_nccl_message m;
-    double nap = 2e-3, wrong = 0;
-    const char *problem = "rank 0 was not reached before the deadline";
-    for (;;) {
-        const dpar_status status = dpari_nccl_tcp_try(world, &m, &problem, until, why);
-        const double now = dpari_os_now();
-        if (status != DPAR_MORE) {
-            return status;
-        }
-        if (problem != NULL) {
-            wrong = 0;
-        } else if (!(wrong > 0)) {
-            wrong = now;
-        }
-        if (problem == NULL && (now > until || now > wrong + 5)) {
-            return dpari_say(DPAR_E_MISMATCH, why,
-                             "rank 0 at %s has another secret than this rank, or one of them has "
-                             "none: set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret",
-                             address);
-        }
-        if (now > until) {
-            return dpari_say(DPAR_E_TIMEOUT, why, "%s, at %s", problem, address);
-        }
-        dpari_os_sleep(nap);
-        nap = nap < 0.1 ? nap * 1.5 : nap;
-    }
-}
-
-/* Returns where rank 0 listens (DPARI_NCCL_AT_LOOP, ...), for a name and its addresses on this
- * machine. /etc/hosts often maps a machine's own name to a loopback address, while other machines
- * resolve it to a real one. So if all are loopback addresses but the name is not a loopback name,
- * rank 0 listens at all addresses. */
-static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_card *found)
-{
-    int32_t i;
-    for (i = 0; i < found->addresses && dpari_nccl_loops(&found->address[i]); i++) {
-    }
-    return i < found->addresses || strstr(address, "localhost") != NULL ||
-                   strncmp(address, "127.", 4) == 0 || strchr(address, ':') != NULL
-               ? (int32_t)DPARI_NCCL_AT_GIVEN
-               : (int32_t)DPARI_NCCL_LOOP_BY_NAME;
-}
-
-static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                     double until, dpar_why *why)
-{
-    dpari_nccl_card found;
-    dpar_status status;
-    world->side.card.job = meet->job;
-    status = dpari_nccl_secret(world, why);
-    if (status >= 0) {
-        status = dpari_nccl_resolve(meet->address, meet->port, &world->side.card, why);
-    }
-    if (world->rank == 0) {
-        found = world->side.card;
-        world->side.at = dpari_nccl_listens_where(meet->address, &found);
-        if (status >= 0) {
-            status = dpari_nccl_card_begin(world, meet->job, &found, why);
-        }
-        if (status >= 0) {
-            status = dpari_nccl_side_make(world, why);
-        }
-        if (status >= 0) {
-            status = dpari_nccl_tcp_gather(world, until, why);
-        }
-        return status >= 0 ? dpari_nccl_tcp_give(world, until, why) : status;
-    }
-    if (status >= 0) {
-        status = dpari_nccl_side_make(world, why);
-    }
-    if (status >= 0) {
-        status = dpari_nccl_tcp_take(world, meet->address, until, why);
-    }
-    return status >= 0 ? dpari_nccl_card_fits(world, &world->side.card, why) : status;
-}
-
-/* ---- the other methods ---- */
-
-static dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job, dpar_why *why)
-{
-    dpar_status status = dpari_nccl_card_begin(world, job, NULL, why);
-    if (status >= 0) {
-        status = dpari_nccl_card_id(world, why);
-    }
-    world->side.card.ending = status < 0;
-    return status;
-}
-
-static dpar_status dpari_nccl_by_file(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                      double until, dpar_why *why)
-{
-    char name[4100];
-    dpar_status status, wrote;
-    dpari_nccl_file_name(name, sizeof name, meet->file, meet->job, world->size);
-    if (world->rank == 0) {
-        status = dpari_nccl_own_card(world, dpari_nccl_nonce(meet->job), why);
-        wrote = dpari_nccl_file_write(name, &world->side.card, sizeof world->side.card, why);
-        if (status < 0) {
-            dpari_os_sleep(0.5); /* lets waiting ranks read the failure before the file is
-                                    deleted */
-        }
-        if (status >= 0) {
-            status = wrote;
-        }
-    } else {
-        status = dpari_nccl_file_read(world, name, until, why);
-    }
-    return status;
-}
-
-static dpar_status dpari_nccl_by_callback(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                          dpar_why *why)
-{
-    dpar_status status =
-        world->rank == 0 ? dpari_nccl_own_card(world, meet->job, why) : (dpar_status)DPAR_OK;
-    if (meet->broadcast(meet->user, &world->side.card, sizeof world->side.card, 0) != 0) {
-        return dpari_say(DPAR_E_SYSTEM, why,
-                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
-    }
-    return status;
-}
-
-static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                     double until, dpar_why *why)
-{
-    const char *fd = getenv("PMI_FD");
-    int64_t number = -1;
-    dpar_status told, status = world->rank == 0 ? dpari_nccl_own_card(world, meet->job, why)
-                                                : (dpar_status)DPAR_OK;
-    if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
-        return dpari_wrong(why, "DPAR_NCCL_PMI: the variable PMI_FD is not set, or is no number");
-    }
-    told = dpari_nccl_pmi((int)number, world->rank, &world->side.card, sizeof world->side.card,
-                          until, status < 0 ? NULL : why); /* also after a failure, to report that
-                                                              rank 0 could not begin */
-    return status < 0 ? status : told;
-}
-
-/* With NCCL_COMM_ID, NCCL itself makes the same id on all ranks. */
-static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, const dpar_nccl_rendezvous *meet,
-                                    dpar_why *why)
-{
-    if (getenv("NCCL_COMM_ID") == NULL) {
-        return dpari_wrong(why, "DPAR_NCCL_ID: the variable NCCL_COMM_ID is not set");
-    }
-    world->side.card.magic = DPARI_NCCL_MAGIC;
-    world->side.card.job = meet->job;
-    world->side.card.size = world->size;
-    world->side.card.version = world->api.version;
-    world->side.card.options = dpari_nccl_bits(&world->options);
-    return dpari_nccl_card_id(world, why);
-}
-
-/* Sets *m to the caller's values, fills in the missing ones from the environment, and selects a
- * method. */
-static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_nccl_rendezvous *m,
-                                       dpar_launcher_info *job, dpar_why *why)
-{
-    const char *port = getenv("DPAR_NCCL_PORT");
-    int64_t number = 0;
-    dpar_status status;
-    memset(m, 0, sizeof *m);
-    memset(job, 0, sizeof *job);
-    if (given != NULL) {
-        *m = *given;
-    }
-    if (m->method < 0 || m->method >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
-        (m->size > 0 && m->rank >= m->size) || m->size < 0) {
-        return dpari_wrong(
-            why,
-            "desc.rendezvous: method is %d, but must be 0 to %d; or rank is %d and size is %d, but "
-            "rank must be 0 to size - 1",
-            m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
-    }
-    if (m->size == 0) {
-        status = dpar_launcher_detect(job, why);
-        if (status < 0) {
-            return status;
-        }
-        m->rank = job->rank;
-        m->size = job->size;
-        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job->id);
-    }
-    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
-    m->file = m->file != NULL ? m->file : getenv("DPAR_NCCL_FILE");
-    m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
-    port = port != NULL ? port : getenv("MASTER_PORT");
-    if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
-        m->port = (int32_t)number;
-    }
-    if (m->method == DPAR_NCCL_ANY) {
-        if (m->broadcast != NULL || m->size == 1) {
-            m->method = DPAR_NCCL_CALLBACK;
-        } else if (job->local_size == m->size) {
-            m->method = DPAR_NCCL_NODE;
-        } else if (getenv("PMI_FD") != NULL) {
-            m->method = DPAR_NCCL_PMI;
-        } else if (getenv("NCCL_COMM_ID") != NULL) {
-            m->method = DPAR_NCCL_ID;
-        } else if (m->file != NULL) {
-            m->method = DPAR_NCCL_FILE;
-        } else if (m->address != NULL && m->port > 0) {
-            m->method = DPAR_NCCL_TCP;
-        }
-    }
-    if (m->method == DPAR_NCCL_ANY || (m->method == DPAR_NCCL_FILE && m->file == NULL) ||
-        (m->method == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
-        (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
-        return dpari_wrong(
-            why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE "
-                 "(in a folder that all see), or NCCL_COMM_ID=host:port; or set broadcast in "
-                 "desc.rendezvous, or pass a communicator as host (dpar_mpi.h)");
-    }
-    return DPAR_OK;
-}
-
-/* The broadcast of a job with one rank: does nothing. */
-static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
-{
-    (void)user;
-    (void)buffer;
-    (void)bytes;
-    (void)root;
-    return 0;
-}
-
-static dpar_status dpari_nccl_meet(dpari_nccl_world *world, dpar_nccl_rendezvous *m, double until,
-                                   dpar_why *why)
-{
-    dpar_status status;
-    if (m->broadcast == NULL) {
-        m->broadcast = dpari_nccl_alone;
-    }
-    switch (m->method) {
-    case DPAR_NCCL_PMI: status = dpari_nccl_by_pmi(world, m, until, why); break;
-    case DPAR_NCCL_ID: status = dpari_nccl_by_id(world, m, why); break;
-    case DPAR_NCCL_FILE: status = dpari_nccl_by_file(world, m, until, why); break;
-    case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(world, m, until, why); break;
-    default: status = dpari_nccl_by_callback(world, m, why); break;
-    }
-    if (status >= 0) {
-        status = dpari_nccl_card_fits(world, &world->side.card, why);
-    }
-    return status >= 0 && world->side.link == NULL ? dpari_nccl_side_make(world, why) : status;
 }
 
 /* Makes a communicator of ranks that are all on this node and find each other over shared
@@ -6222,35 +6081,22 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
 {
     dpari_nccl_world *world = NULL;
     dpari_nccl_ctx *context = NULL;
+    dpar_engine engine;
     dpar_nccl_rendezvous m;
-    dpar_launcher_info job;
-    char name[4100];
-    double until;
-    dpar_status status =
-        dpari_nccl_find_way(options != NULL ? options->rendezvous : NULL, &m, &job, why);
+    dpar_status status = dpari_nccl_find_way(options != NULL ? options->rendezvous : NULL, &m, why);
     if (status < 0) {
         return status;
     }
     if (m.method == DPAR_NCCL_NODE) {
         return dpari_nccl_by_node(options, out, why);
     }
-    status = dpari_nccl_world_make(m.rank, m.size, options, &world, why);
+    dpari_nccl_table(&engine);
+    status = dpari_nccl_world_make(m.rank, m.size, options, &engine, &world, why);
     if (status >= 0) {
-        until = dpari_os_now() + (world->options.timeout_s > 0 ? world->options.timeout_s : 1e9);
-        status = dpari_nccl_meet(world, &m, until, why);
-    }
-    if (status >= 0) {
-        status = dpari_nccl_begin_world(world, &context, why);
-    }
-    if (m.method == DPAR_NCCL_FILE && m.rank == 0) { /* all ranks have read the file, or do not need
-                                                        it */
-        dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
-        (void)unlink(name);
+        status = dpari_nccl_meet(world, &m, &context, why);
     }
     if (status < 0) {
-        if (world != NULL) {
-            dpari_nccl_world_end(world);
-        }
+        dpari_nccl_undo(world, context);
         return status;
     }
     *out = &context->comm;
@@ -6269,13 +6115,15 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
     return dpari_nccl_make_over(host, desc, comm, dpari_why_of(host, why));
 }
 
-/* ==== the report about NCCL's choices ==== */
-
-static int dpari_nccl_starts(const char *at, const char *end, const char *word)
+DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 {
-    const size_t n = strlen(word);
-    return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
+    if (comm == NULL || strcmp(comm->engine.name, "nccl") != 0) {
+        return NULL;
+    }
+    return dpari_nccl_ctx_of(comm)->world->stream;
 }
+
+/* ==== nccl/nccl_doctor.c ==== */
 
 /* Numbers of channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
 typedef struct dpari_nccl_transport {
@@ -6284,6 +6132,12 @@ typedef struct dpari_nccl_transport {
     char network[40];                    /* name in "Using network ...": Socket, IB, AWS Libfabric;
                                             "" if there is none */
 } dpari_nccl_transport;
+
+static int dpari_nccl_starts(const char *at, const char *end, const char *word)
+{
+    const size_t n = strlen(word);
+    return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
+}
 
 /* Counts the transport that follows "via ". */
 static void dpari_nccl_count_via(const char *by, const char *end, dpari_nccl_transport *out)
@@ -6393,40 +6247,17 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
     }
 }
 
-/* Writes where rank 0 listens, why there, and which secret protects it. */
+/* Writes where rank 0 listens. */
 static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
 {
-    const char *place = "at any of its addresses", *reason = "", *secret = "";
-    if (s->listeners == 0) {
+    if (s->listener < 0) {
         return;
     }
     dpar_text_put(out, "other ranks reach rank 0 ");
-    switch (s->at) {
-    case DPARI_NCCL_AT_LOOP: place = "on the loopback interface"; break;
-    case DPARI_NCCL_AT_GIVEN: place = "at the given address"; break;
-    case DPARI_NCCL_NOT_OURS:
-        reason = ", because no network of this machine has the given one";
-        break;
-    case DPARI_NCCL_LOOP_BY_NAME:
-        reason = ", because the given name is a loopback address here (/etc/hosts)";
-        break;
-    default: break;
-    }
-    switch (s->secret) {
-    case DPARI_NCCL_BY_CARD: secret = ", with a key made for this job"; break;
-    case DPARI_NCCL_BY_VARIABLE: secret = ", with the secret in DPAR_SECRET"; break;
-    case DPARI_NCCL_BY_FILE: secret = ", with the secret in a file"; break;
-    default:
-        secret = "; without a secret, so that anybody who reaches it and names the job may join "
-                 "-> set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret";
-        break;
-    }
-    dpar_text_put(out, place);
-    dpar_text_put(out, reason);
+    dpar_text_put(out, s->local ? "on the loopback interface" : "at any of its addresses");
     dpar_text_put(out, ", port ");
     dpari_text_int(out, s->card.port);
-    dpar_text_put(out, secret);
-    dpari_text_char(out, '\n');
+    dpar_text_put(out, ", with a key made for this job\n");
 }
 
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)

@@ -2329,12 +2329,87 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimiz
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
     DPARI_PRINTF(2, 3);
 
+/* ==== host/vectors.h ==== */
+
+/* vectors - private: vectors of 32 bytes, in which the loops of training are written once. They are
+ * compiled for AVX2 and for what the compiler assumes. */
+
+#if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
+    !(defined(__i386__) && !defined(__SSE2_MATH__))
+#define DPARI_LANES_VECTOR 1
+#else
+#define DPARI_LANES_VECTOR 0
+#endif
+
+/* 1 if this is compiled for plain x86-64, so that the CPU may have vectors that the compiler does
+ * not use, and is queried at run time. */
+#if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
+#define DPARI_LANES_ASKED 1
+#else
+#define DPARI_LANES_ASKED 0
+#endif
+
+/* 1 if some instructions are written in assembly. Clang does not need that. Without optimization,
+ * gcc would keep the branch with instructions that the CPU may not have. */
+#if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define DPARI_LANES_ASM 1
+#else
+#define DPARI_LANES_ASM 0
+#endif
+
+#if DPARI_LANES_VECTOR
+#define DPARI_LANES_INLINE static inline __attribute__((always_inline))
+typedef double dpari_lanes_d4 __attribute__((vector_size(32)));
+typedef float dpari_lanes_f8 __attribute__((vector_size(32)));
+typedef float dpari_lanes_f4 __attribute__((vector_size(16)));
+typedef float dpari_lanes_m4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint64_t dpari_lanes_u4 __attribute__((vector_size(32)));
+typedef uint32_t dpari_lanes_u8 __attribute__((vector_size(32)));
+typedef int32_t dpari_lanes_w4 __attribute__((vector_size(16)));
+#if defined(__SSE2__) /* types of the builtins */
+typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
+typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
+#endif
+typedef int32_t dpari_lanes_i8 __attribute__((vector_size(32)));
+enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
+
+#define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
+#define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
+
+/* A vector whose elements are all x. Functions get vectors by address, because targets without such
+ * vectors cannot pass them by value in registers. */
+#define DPARI_LANES_ALL4(x)                                                                        \
+    {                                                                                              \
+        x, x, x, x                                                                                 \
+    }
+#define DPARI_LANES_ALL8(x)                                                                        \
+    {                                                                                              \
+        x, x, x, x, x, x, x, x                                                                     \
+    }
+
+/* Converts a vector. In the functions for AVX2 (wide = 1) it is one instruction in assembly,
+ * because gcc would emit five. */
+#if DPARI_LANES_ASM
+#define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
+    do {                                                                                           \
+        if (wide) {                                                                                \
+            __asm__(instruction " %1, %0" : "=x"(to) : "xm"(from));                                \
+        } else {                                                                                   \
+            (to) = __builtin_convertvector(from, type);                                            \
+        }                                                                                          \
+    } while (0)
+#else
+#define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
+    ((void)(wide), (to) = __builtin_convertvector(from, type))
+#endif
+#endif
+
 /* ==== host/vector_loops.h ==== */
 
 /* vector_loops - private: loops over rows that process several elements at once, for norms,
- * cross-entropy, attention and 8-bit codes. On x86-64 there are several versions of each loop: for
- * vectors of 64 and 32 bytes, and for single elements. All give the same bits, because products are
- * not fused with sums, and sums always have the same order. */
+ * cross-entropy, attention and 8-bit codes. On x86-64 there are two versions of each loop: for
+ * vectors of 32 bytes, and for single elements. Both give the same bits, because products are not
+ * fused with sums, and sums always have the same order. */
 
 /* 8-bit codes (I8, F8) of `count` numbers, in blocks of `block` numbers with one F32 scale each. */
 typedef struct dpari_lanes_blocks {
@@ -2667,8 +2742,7 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 /* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
  * are stored. For F64 and F32, loops work on the arrays directly. On x86-64 these loops are also
- * compiled for AVX2 and AVX-512. All versions give the same bits, because products are not fused
- * with sums. */
+ * compiled for AVX2. Both versions give the same bits, because products are not fused with sums. */
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind)
 {
@@ -2806,84 +2880,91 @@ typedef struct dpari_optim_now {
     double reach, fix; /* AdamW: rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
     uint64_t index; /* index of the piece's first element, for random numbers */
-    /* vectors of the CPU: 0 if there are none of 4 doubles, 1 for 4 doubles, 2 or more for 8 */
-    int32_t wide;
+    int32_t wide;   /* dpari_cpu_wide */
 } dpari_optim_now;
 enum { DPARI_OPTIM_ASKS = 4096 }; /* with fewer elements, querying the CPU takes too long */
 
 /* The functions below process several elements at a time, in f64, of arrays that are all F64 or all
  * F32. Each operation is correctly rounded, so the bits do not depend on how many elements are
  * processed at once. */
-#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
-#define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
+#if DPARI_LANES_VECTOR
+#define DPARI_OPTIM_INLINE DPARI_LANES_INLINE
 enum { DPARI_OPTIM_STEP = 4 };
-typedef double dpari_optim_some __attribute__((vector_size(32)));
-typedef float dpari_optim_f4 __attribute__((vector_size(16)));
-typedef int32_t dpari_optim_i4 __attribute__((vector_size(16)));
+typedef dpari_lanes_d4 dpari_optim_some;
+#define DPARI_OPTIM_ZERO                                                                           \
+    {                                                                                              \
+        0.0, 0.0, 0.0, 0.0                                                                         \
+    }
 
 DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, int64_t i,
-                                        int32_t type)
+                                        int32_t type, int wide)
 {
-    dpari_optim_f4 f;
+    dpari_lanes_f4 f;
     if (type == DPAR_F64) {
-        __builtin_memcpy(x, (const double *)from + i, sizeof *x);
+        dpari_lanes_get(x, (const double *)from + i);
+    } else {
+        dpari_lanes_get(&f, (const float *)from + i);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", *x, f, dpari_lanes_d4);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
+                                        const dpari_optim_some *x, int wide)
+{
+    dpari_lanes_f4 f;
+    if (type == DPAR_F64) {
+        dpari_lanes_put((double *)to + i, x);
+    } else {
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, *x, dpari_lanes_f4);
+        dpari_lanes_put((float *)to + i, &f);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x, int wide)
+{
+#if DPARI_LANES_ASM
+    const dpari_optim_some zero = DPARI_OPTIM_ZERO;
+    if (wide) {
+        __asm__("vmaxpd %1, %2, %0" : "=x"(*x) : "x"(*x), "x"(zero)); /* a NaN in x stays */
+        __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(*x));
         return;
     }
-    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
-    {
-#if defined(__clang__) || __GNUC__ >= 9
-        *x = __builtin_convertvector(f, dpari_optim_some);
-#else
-        const dpari_optim_some d = {(double)f[0], (double)f[1], (double)f[2], (double)f[3]};
-        *x = d;
 #endif
-    }
+    (void)wide;
+    DPARI_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
 }
 
-/* Stores elements. All NaNs get the same bits, as in dpari_elements_store. */
-DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
-                                        const dpari_optim_some *x)
+DPARI_OPTIM_INLINE double dpari_optim_total(const dpari_optim_some *x)
 {
-    const dpari_optim_i4 quiet = {0x7fc00000, 0x7fc00000, 0x7fc00000, 0x7fc00000};
-    if (type == DPAR_F64) {
-        __builtin_memcpy((double *)to + i, x, sizeof *x);
-    } else {
-#if defined(__clang__) || __GNUC__ >= 9
-        const dpari_optim_f4 f = __builtin_convertvector(*x, dpari_optim_f4);
-#else
-        const dpari_optim_some d = *x;
-        const dpari_optim_f4 f = {(float)d[0], (float)d[1], (float)d[2], (float)d[3]};
-#endif
-        const dpari_optim_i4 nan = (dpari_optim_i4)(f != f);
-        const dpari_optim_i4 bits = ((dpari_optim_i4)f & ~nan) | (quiet & nan);
-        __builtin_memcpy((float *)to + i, &bits, sizeof bits);
-    }
-}
-
-DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x)
-{
-    const dpari_optim_some y = {dpari_elements_sqrt((*x)[0]), dpari_elements_sqrt((*x)[1]),
-                                dpari_elements_sqrt((*x)[2]), dpari_elements_sqrt((*x)[3])};
-    *x = y;
+    return ((*x)[0] + (*x)[2]) + ((*x)[1] + (*x)[3]);
 }
 #else
 #define DPARI_OPTIM_INLINE static
 enum { DPARI_OPTIM_STEP = 1 };
 typedef double dpari_optim_some;
+#define DPARI_OPTIM_ZERO 0.0
 
-static void dpari_optim_get(double *x, const void *from, int64_t i, int32_t type)
+static void dpari_optim_get(double *x, const void *from, int64_t i, int32_t type, int wide)
 {
-    dpari_elements_load(x, from, i, 1, type);
+    (void)wide;
+    *x = dpari_element_get(from, type, i);
 }
 
-static void dpari_optim_put(void *to, int64_t i, int32_t type, const double *x)
+static void dpari_optim_put(void *to, int64_t i, int32_t type, const double *x, int wide)
 {
-    dpari_elements_store(to, x, i, 1, type);
+    (void)wide;
+    dpari_element_put(to, type, i, *x);
 }
 
-static void dpari_optim_root(double *x)
+static void dpari_optim_root(double *x, int wide)
 {
+    (void)wide;
     *x = dpari_elements_sqrt(*x);
+}
+
+static double dpari_optim_total(const double *x)
+{
+    return *x;
 }
 #endif
 
@@ -2915,194 +2996,128 @@ typedef struct dpari_optim_arrays {
     const void *g;   /* gradients */
 } dpari_optim_arrays;
 
-#define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
-    static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
-                     const dpari_optim_arrays *p, int64_t n)                                       \
-    {                                                                                              \
-        const double beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;                     \
-        const dpari_optim_now at = *now;                                                           \
-        const dpari_optim_arrays to = *p;                                                          \
-        int64_t i;                                                                                 \
-        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
-            some x, m, v, w, r;                                                                    \
-            get(&x, to.g, i, type);                                                                \
-            get(&m, to.m, i, type);                                                                \
-            get(&v, to.v, i, type);                                                                \
-            get(&w, to.w, i, type);                                                                \
-            times(&x, at.factor, &x);                                                              \
-            times(&m, beta1, &m);                                                                  \
-            times(&r, 1.0 - beta1, &x);                                                            \
-            m += r;                                                                                \
-            times(&v, beta2, &v);                                                                  \
-            times(&r, 1.0 - beta2, &x);                                                            \
-            times##_each(&r, &r, &x);                                                              \
-            v += r;                                                                                \
-            times(&r, at.fix, &v);                                                                 \
-            root(&r);                                                                              \
-            times(&w, at.shrink, &w);                                                              \
-            times(&x, at.reach, &m);                                                               \
-            w -= x / (r + epsilon);                                                                \
-            put(to.m, i, type, &m);                                                                \
-            put(to.v, i, type, &v);                                                                \
-            put(to.w, i, type, &w);                                                                \
-        }                                                                                          \
+/* Gives NaNs of F32 the same bits, as in dpari_elements_store. It is called if a sum of all new
+ * weights is NaN, because a weight is NaN if one of its moments is. */
+DPARI_STATIC_NOINLINE void dpari_optim_quiet(const dpari_optim_arrays *p, int64_t n, int moments)
+{
+    dpari_elements_quiet((float *)p->w, n);
+    if (moments > 0) {
+        dpari_elements_quiet((float *)p->m, n);
     }
-#define DPARI_OPTIM_SGD(name, type, some, get, put, times)                                         \
+    if (moments > 1) {
+        dpari_elements_quiet((float *)p->v, n);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now,
+                                          const dpari_optim_arrays *p, int64_t n, int32_t type,
+                                          int wide)
+{
+    const double beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;
+    const dpari_optim_now at = *now;
+    const dpari_optim_arrays to = *p;
+    dpari_optim_some all = DPARI_OPTIM_ZERO;
+    double sum;
+    int64_t i;
+    for (i = 0; i < n; i += DPARI_OPTIM_STEP) {
+        dpari_optim_some x, m, v, w, r;
+        dpari_optim_get(&x, to.g, i, type, wide);
+        dpari_optim_get(&m, to.m, i, type, wide);
+        dpari_optim_get(&v, to.v, i, type, wide);
+        dpari_optim_get(&w, to.w, i, type, wide);
+        dpari_optim_times(&x, at.factor, &x);
+        dpari_optim_times(&m, beta1, &m);
+        dpari_optim_times(&r, 1.0 - beta1, &x);
+        m += r;
+        dpari_optim_times(&v, beta2, &v);
+        dpari_optim_times(&r, 1.0 - beta2, &x);
+        dpari_optim_times_each(&r, &r, &x);
+        v += r;
+        dpari_optim_times(&r, at.fix, &v);
+        dpari_optim_root(&r, wide);
+        dpari_optim_times(&w, at.shrink, &w);
+        dpari_optim_times(&x, at.reach, &m);
+        w -= x / (r + epsilon);
+        dpari_optim_put(to.m, i, type, &m, wide);
+        dpari_optim_put(to.v, i, type, &v, wide);
+        dpari_optim_put(to.w, i, type, &w, wide);
+        all += w;
+    }
+    sum = dpari_optim_total(&all);
+    if (type == DPAR_F32 && sum != sum) {
+        dpari_optim_quiet(p, n, 2);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now,
+                                        const dpari_optim_arrays *p, int64_t n, int32_t type,
+                                        int wide)
+{
+    const double momentum = o->momentum, decay = o->decay;
+    const dpari_optim_now at = *now;
+    const dpari_optim_arrays to = *p;
+    const int nesterov = o->nesterov;
+    dpari_optim_some all = DPARI_OPTIM_ZERO;
+    double sum;
+    int64_t i;
+    for (i = 0; i < n; i += DPARI_OPTIM_STEP) {
+        dpari_optim_some x, m, w, r;
+        dpari_optim_get(&x, to.g, i, type, wide);
+        dpari_optim_get(&w, to.w, i, type, wide);
+        dpari_optim_times(&x, at.factor, &x);
+        dpari_optim_times(&r, decay, &w);
+        x += r;
+        if (to.m != NULL) {
+            dpari_optim_get(&m, to.m, i, type, wide);
+            dpari_optim_times(&m, momentum, &m);
+            m += x;
+            dpari_optim_put(to.m, i, type, &m, wide);
+            dpari_optim_times(&r, momentum, &m);
+            x = nesterov ? x + r : m;
+        }
+        dpari_optim_times(&r, at.rate, &x);
+        w -= r;
+        dpari_optim_put(to.w, i, type, &w, wide);
+        all += w;
+    }
+    sum = dpari_optim_total(&all);
+    if (type == DPAR_F32 && sum != sum) {
+        dpari_optim_quiet(p, n, to.m != NULL);
+    }
+}
+
+/* Defines a function that updates n elements, a multiple of DPARI_OPTIM_STEP. */
+#define DPARI_OPTIM_UPDATE(name, wide)                                                             \
     static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
-                     const dpari_optim_arrays *p, int64_t n)                                       \
+                     const dpari_optim_arrays *p, int32_t type, int64_t n)                         \
     {                                                                                              \
-        const double momentum = o->momentum, decay = o->decay;                                     \
-        const dpari_optim_now at = *now;                                                           \
-        const dpari_optim_arrays to = *p;                                                          \
-        int64_t i;                                                                                 \
-        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
-            some x, m, w, r;                                                                       \
-            get(&x, to.g, i, type);                                                                \
-            get(&w, to.w, i, type);                                                                \
-            times(&x, at.factor, &x);                                                              \
-            times(&r, decay, &w);                                                                  \
-            x += r;                                                                                \
-            if (to.m != NULL) {                                                                    \
-                get(&m, to.m, i, type);                                                            \
-                times(&m, momentum, &m);                                                           \
-                m += x;                                                                            \
-                put(to.m, i, type, &m);                                                            \
-                times(&r, momentum, &m);                                                           \
-                x = o->nesterov ? x + r : m;                                                       \
+        if (o->kind != DPAR_OPTIMIZER_ADAMW) {                                                     \
+            if (type == DPAR_F64) {                                                                \
+                dpari_optim_sgd(o, now, p, n, DPAR_F64, wide);                                     \
+            } else {                                                                               \
+                dpari_optim_sgd(o, now, p, n, DPAR_F32, wide);                                     \
             }                                                                                      \
-            times(&r, at.rate, &x);                                                                \
-            w -= r;                                                                                \
-            put(to.w, i, type, &w);                                                                \
+        } else if (type == DPAR_F64) {                                                             \
+            dpari_optim_adamw(o, now, p, n, DPAR_F64, wide);                                       \
+        } else {                                                                                   \
+            dpari_optim_adamw(o, now, p, n, DPAR_F32, wide);                                       \
         }                                                                                          \
     }
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_some, dpari_optim_get,
-                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_some, dpari_optim_get,
-                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get, dpari_optim_put,
-                dpari_optim_times)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
-                dpari_optim_times)
-
-/* The same functions for a CPU with vectors of 4 doubles. */
-#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
-#define DPARI_OPTIM_WIDE 1
-#define DPARI_OPTIM_IN_WIDE __attribute__((target("avx2")))
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void
-dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t type)
-{
-    dpari_optim_f4 f;
-    if (type == DPAR_F64) {
-        dpari_optim_get(x, from, i, type);
-    } else { /* in assembly, because gcc emits five instructions for it */
-        __builtin_memcpy(&f, (const float *)from + i, sizeof f);
-        __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
-    }
-}
-
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_some *x)
-{
-    const dpari_optim_some zero = {0.0, 0.0, 0.0, 0.0};
-    dpari_optim_some y = *x;
-    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN in x stays */
-    __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
-}
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
-                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
-                                      dpari_optim_times)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_some,
-                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
-                                      dpari_optim_times)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_some,
-                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
-                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
-
-/* The same functions for a CPU with vectors of 8 doubles; only for F32. */
-#define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
-    typedef double dpari_optim_eight __attribute__((vector_size(64)));
-typedef float dpari_optim_f8 __attribute__((vector_size(32)));
-typedef int32_t dpari_optim_i8 __attribute__((vector_size(32)));
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_get_eight(dpari_optim_eight *x, const void *from, int64_t i, int32_t type)
-{
-    dpari_optim_f8 f;
-    (void)type;
-    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
-    __asm__("vcvtps2pd %1, %0" : "=v"(*x) : "vm"(f));
-}
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_put_eight(void *to, int64_t i, int32_t type, const dpari_optim_eight *x)
-{
-    const dpari_optim_i8 none = {0}, quiet = none + 0x7fc00000;
-    dpari_optim_f8 f;
-    dpari_optim_i8 nan, bits;
-    (void)type;
-    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(*x));
-    nan = (dpari_optim_i8)(f != f);
-    bits = ((dpari_optim_i8)f & ~nan) | (quiet & nan);
-    __builtin_memcpy((float *)to + i, &bits, sizeof bits);
-}
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_eight *x)
-{
-    const dpari_optim_eight zero = {0.0};
-    dpari_optim_eight y;
-    __asm__("vmaxpd %1, %2, %0" : "=v"(y) : "v"(*x), "v"(zero));
-    __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
-}
-
-/* Is in assembly, because a compiler could fuse the product with a sum. */
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
-                             const dpari_optim_eight *y)
-{
-    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
-}
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_times_eight(dpari_optim_eight *to, double by, const dpari_optim_eight *x)
-{
-    const dpari_optim_eight all = {by, by, by, by, by, by, by, by};
-    dpari_optim_times_eight_each(to, &all, x);
-}
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_ADAMW(dpari_optim_adamw_eight, DPAR_F32, dpari_optim_eight,
-                                       dpari_optim_get_eight, dpari_optim_put_eight,
-                                       dpari_optim_root_eight, dpari_optim_times_eight)
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_optim_eight,
-                                     dpari_optim_get_eight, dpari_optim_put_eight,
-                                     dpari_optim_times_eight)
-#else
-#define DPARI_OPTIM_WIDE 0
+DPARI_OPTIM_UPDATE(dpari_optim_usual, 0)
+#if DPARI_LANES_ASKED
+__attribute__((target("avx2"))) DPARI_OPTIM_UPDATE(dpari_optim_wide, 1)
 #endif
 
-    /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
-     * and the CPU. */
     static void dpari_optim_update(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
-    const int f64 = type == DPAR_F64, adamw = optimizer->kind == DPAR_OPTIMIZER_ADAMW;
-#if DPARI_OPTIM_WIDE
-    if (now->wide > 1 && !f64 && n % 8 == 0) {
-        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(optimizer, now, p, n);
-        return;
-    }
+#if DPARI_LANES_ASKED
     if (now->wide) {
-        if (adamw) {
-            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(optimizer, now, p, n);
-        } else {
-            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(optimizer, now, p, n);
-        }
+        dpari_optim_wide(optimizer, now, p, type, n);
         return;
     }
 #endif
-    if (adamw) {
-        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(optimizer, now, p, n);
-    } else {
-        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(optimizer, now, p, n);
-    }
+    dpari_optim_usual(optimizer, now, p, type, n);
 }
 
 /* The arrays that are stored, for dpari_optim_store. */
@@ -3133,7 +3148,7 @@ static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim
 static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
-    const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
+    const int64_t n = p->count / DPARI_OPTIM_STEP * DPARI_OPTIM_STEP;
     const int32_t type = p->weight_type, moments = dpari_optimizer_moments(optimizer);
     const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
     float g[DPARI_ELEMENTS];
@@ -3183,7 +3198,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
     now.t = t;
     now.index = p->index;
-    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
+    now.wide = DPARI_LANES_ASKED && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
     blocks.w = w;
     blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;
@@ -3216,35 +3231,12 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
 /* ==== host/vector_loops.c ==== */
 
 /* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop exists
- * in several versions: with GCC's vector extensions, for AVX2 or AVX-512 if the CPU has them at run
- * time, and for single elements. All give the same bits, because sums have 16 chains (8 in f32)
- * with a fixed order, and products are not fused with sums. vector_loops.h describes each loop.
+ * in two versions: with GCC's vector extensions, for AVX2 if the CPU has it at run time, and for
+ * single elements. Both give the same bits, because sums have 16 chains (8 in f32) with a fixed
+ * order, and products are not fused with sums. vector_loops.h describes each loop.
  *
  * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
  * and tests call it. */
-
-#if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
-    !(defined(__i386__) && !defined(__SSE2_MATH__))
-#define DPARI_LANES_VECTOR 1
-#else
-#define DPARI_LANES_VECTOR 0
-#endif
-
-/* 1 if this is compiled for plain x86-64, so that the CPU may have vectors that the compiler does
- * not use, and is queried at run time. */
-#if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
-#define DPARI_LANES_ASKED 1
-#else
-#define DPARI_LANES_ASKED 0
-#endif
-
-/* 1 if some instructions are written in assembly. Clang does not need that. Without optimization,
- * gcc would keep the branch with instructions that the CPU may not have. */
-#if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#define DPARI_LANES_ASM 1
-#else
-#define DPARI_LANES_ASM 0
-#endif
 
 /* Returns the scale of block i. */
 static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
@@ -3254,84 +3246,27 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
     return scale;
 }
 
-/* Gives all NaNs the same bits. */
-DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
-{
-    const uint32_t quiet = 0x7fc00000u;
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        if (x[i] != x[i]) {
-            dpari_elements_bits(x + i, &quiet, 4);
-        }
-    }
-}
-
 #if DPARI_LANES_VECTOR
 
-/* ---- vectors --------------------------------------------------------------------------------- */
-
-#define DPARI_LANES_INLINE static inline __attribute__((always_inline))
-typedef double dpari_lanes_d4 __attribute__((vector_size(32)));
-typedef float dpari_lanes_f8 __attribute__((vector_size(32)));
-typedef float dpari_lanes_f4 __attribute__((vector_size(16)));
-typedef float dpari_lanes_m4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef uint64_t dpari_lanes_u4 __attribute__((vector_size(32)));
-typedef uint32_t dpari_lanes_u8 __attribute__((vector_size(32)));
-typedef int32_t dpari_lanes_w4 __attribute__((vector_size(16)));
-#if defined(__SSE2__) /* types of the builtins */
-typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
-typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
-#endif
-typedef int32_t dpari_lanes_i8 __attribute__((vector_size(32)));
-enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
-
-#define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
-#define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
-
-/* A vector whose elements are all x. Functions get vectors by address, because targets without such
- * vectors cannot pass them by value in registers. */
-#define DPARI_LANES_ALL4(x)                                                                        \
-    {                                                                                              \
-        x, x, x, x                                                                                 \
-    }
-#define DPARI_LANES_ALL8(x)                                                                        \
-    {                                                                                              \
-        x, x, x, x, x, x, x, x                                                                     \
-    }
+/* ---- sums and maps of rows ------------------------------------------------------------------- */
 
 /* Sixteen doubles: the 16 chains of a sum, or 16 elements of a row. */
 typedef struct dpari_lanes_16 {
-    dpari_lanes_d4 a, b, c, d;
+    dpari_lanes_d4 v[4];
 } dpari_lanes_16;
 
 DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
 {
     const dpari_lanes_d4 all = DPARI_LANES_ALL4(x);
-    to->a = to->b = to->c = to->d = all;
+    DPARI_FOUR(to->v[q] = all);
 }
 
 /* Adds the 16 chains in the order that vector_loops.h describes. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
-    const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
+    const dpari_lanes_d4 s = (x->v[0] + x->v[2]) + (x->v[1] + x->v[3]);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
-
-/* Converts a vector. In the functions for AVX2 (wide = 1) it is one instruction in assembly,
- * because gcc would emit five. */
-#if DPARI_LANES_ASM
-#define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
-    do {                                                                                           \
-        if (wide) {                                                                                \
-            __asm__(instruction " %1, %0" : "=x"(to) : "xm"(from));                                \
-        } else {                                                                                   \
-            (to) = __builtin_convertvector(from, type);                                            \
-        }                                                                                          \
-    } while (0)
-#else
-#define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
-    ((void)(wide), (to) = __builtin_convertvector(from, type))
-#endif
 
 DPARI_LANES_INLINE void dpari_lanes_widen(double *to, const float *from, int64_t n, int wide)
 {
@@ -3374,37 +3309,22 @@ DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int6
                                          int wide)
 {
     if (type == DPAR_F64) {
-        dpari_lanes_get(&to->a, (const double *)x + i);
-        dpari_lanes_get(&to->b, (const double *)x + i + 4);
-        dpari_lanes_get(&to->c, (const double *)x + i + 8);
-        dpari_lanes_get(&to->d, (const double *)x + i + 12);
+        DPARI_FOUR(dpari_lanes_get(&to->v[q], (const double *)x + i + 4 * q));
     } else {
         const dpari_lanes_m4 *f = (const dpari_lanes_m4 *)(const void *)((const float *)x + i);
-        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->a, f[0], dpari_lanes_d4);
-        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->b, f[1], dpari_lanes_d4);
-        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->c, f[2], dpari_lanes_d4);
-        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->d, f[3], dpari_lanes_d4);
+        DPARI_FOUR(DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->v[q], f[q], dpari_lanes_d4));
     }
 }
 
 DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
                                           const dpari_lanes_16 *from, int wide)
 {
+    dpari_lanes_f4 f;
     if (type == DPAR_F64) {
-        dpari_lanes_put((double *)x + i, &from->a);
-        dpari_lanes_put((double *)x + i + 4, &from->b);
-        dpari_lanes_put((double *)x + i + 8, &from->c);
-        dpari_lanes_put((double *)x + i + 12, &from->d);
+        DPARI_FOUR(dpari_lanes_put((double *)x + i + 4 * q, &from->v[q]));
     } else {
-        dpari_lanes_f4 f;
-        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->a, dpari_lanes_f4);
-        dpari_lanes_put((float *)x + i, &f);
-        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->b, dpari_lanes_f4);
-        dpari_lanes_put((float *)x + i + 4, &f);
-        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->c, dpari_lanes_f4);
-        dpari_lanes_put((float *)x + i + 8, &f);
-        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->d, dpari_lanes_f4);
-        dpari_lanes_put((float *)x + i + 12, &f);
+        DPARI_FOUR(DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->v[q], dpari_lanes_f4);
+                   dpari_lanes_put((float *)x + i + 4 * q, &f));
     }
 }
 
@@ -3428,81 +3348,32 @@ DPARI_STATIC_NOINLINE void dpari_lanes_last_store(void *x, int64_t i, int64_t n,
     }
 }
 
-DPARI_LANES_INLINE void dpari_lanes_total_16(dpari_lanes_16 *sum, const void *x, int64_t i,
-                                             int32_t type, int wide)
-{
-    dpari_lanes_16 p;
-    dpari_lanes_load(&p, x, i, type, wide);
-    sum->a += p.a;
-    sum->b += p.b;
-    sum->c += p.c;
-    sum->d += p.d;
-}
+/* What a sum adds: x, (x - mean)^2, x (y - mean), or the latter and x separately. */
+enum { DPARI_LANES_TOTAL, DPARI_LANES_ABOUT, DPARI_LANES_PRODUCT, DPARI_LANES_BOTH };
 
-DPARI_LANES_INLINE double dpari_lanes_total(const void *x, int32_t type, int64_t n, int wide)
-{
-    dpari_lanes_16 sum;
-    double room[DPARI_LANES_D];
-    int64_t i = 0;
-    dpari_lanes_all(&sum, 0.0);
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_total_16(&sum, x, i, type, wide);
-    }
-    if (i < n) {
-        dpari_lanes_total_16(&sum, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, wide);
-    }
-    return dpari_lanes_fold(&sum);
-}
-
-DPARI_LANES_INLINE void dpari_lanes_about_16(dpari_lanes_16 *sum, const void *x, double mean,
-                                             int64_t i, int32_t type, int wide)
+DPARI_LANES_INLINE void dpari_lanes_sum_16(dpari_lanes_16 *sum, dpari_lanes_16 *first, int what,
+                                           const void *x, const void *y, double mean, int64_t i,
+                                           int32_t type, int wide)
 {
     const dpari_lanes_d4 less = DPARI_LANES_ALL4(mean);
-    dpari_lanes_16 p;
+    dpari_lanes_16 p, z;
     dpari_lanes_load(&p, x, i, type, wide);
-    sum->a += (p.a - less) * (p.a - less);
-    sum->b += (p.b - less) * (p.b - less);
-    sum->c += (p.c - less) * (p.c - less);
-    sum->d += (p.d - less) * (p.d - less);
-}
-
-DPARI_LANES_INLINE double dpari_lanes_about(const void *x, int32_t type, double mean, int64_t n,
-                                            int wide)
-{
-    dpari_lanes_16 sum;
-    double room[DPARI_LANES_D];
-    int64_t i = 0;
-    dpari_lanes_all(&sum, 0.0);
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_about_16(&sum, x, mean, i, type, wide);
+    if (what == DPARI_LANES_TOTAL) {
+        DPARI_FOUR(sum->v[q] += p.v[q]);
+    } else if (what == DPARI_LANES_ABOUT) {
+        DPARI_FOUR(sum->v[q] += (p.v[q] - less) * (p.v[q] - less));
+    } else {
+        dpari_lanes_load(&z, y, i, type, wide);
+        DPARI_FOUR(sum->v[q] += p.v[q] * (z.v[q] - less));
     }
-    if (i < n) {
-        dpari_lanes_about_16(&sum, dpari_lanes_last(room, x, i, n, type, mean), mean, 0, DPAR_F64,
-                             wide);
+    if (what == DPARI_LANES_BOTH) {
+        DPARI_FOUR(first->v[q] += p.v[q]);
     }
-    return dpari_lanes_fold(&sum);
 }
 
-DPARI_LANES_INLINE void dpari_lanes_product_16(dpari_lanes_16 *sum, dpari_lanes_16 *first,
-                                               const void *x, const void *y, double mean, int64_t i,
-                                               int32_t type, int wide)
-{
-    const dpari_lanes_d4 less = DPARI_LANES_ALL4(mean);
-    dpari_lanes_16 p, q;
-    dpari_lanes_load(&p, x, i, type, wide);
-    dpari_lanes_load(&q, y, i, type, wide);
-    first->a += p.a;
-    first->b += p.b;
-    first->c += p.c;
-    first->d += p.d;
-    sum->a += p.a * (q.a - less);
-    sum->b += p.b * (q.b - less);
-    sum->c += p.c * (q.c - less);
-    sum->d += p.d * (q.d - less);
-}
-
-DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int32_t type,
-                                              double mean, int64_t n, double *total, int wide)
+/* Adds up a row. total: the sum of x if `what` is BOTH. */
+DPARI_LANES_INLINE double dpari_lanes_sum(int what, const void *x, const void *y, int32_t type,
+                                          double mean, int64_t n, double *total, int wide)
 {
     dpari_lanes_16 sum, first;
     double room[2][DPARI_LANES_D];
@@ -3510,17 +3381,39 @@ DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int3
     dpari_lanes_all(&sum, 0.0);
     dpari_lanes_all(&first, 0.0);
     for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_product_16(&sum, &first, x, y, mean, i, type, wide);
+        dpari_lanes_sum_16(&sum, &first, what, x, y, mean, i, type, wide);
     }
     if (i < n) {
-        dpari_lanes_product_16(&sum, &first, dpari_lanes_last(room[0], x, i, n, type, 0.0),
-                               dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64,
-                               wide);
+        (void)dpari_lanes_last(room[0], x, i, n, type, what == DPARI_LANES_ABOUT ? mean : 0.0);
+        if (what >= DPARI_LANES_PRODUCT) {
+            (void)dpari_lanes_last(room[1], y, i, n, type, mean);
+        }
+        dpari_lanes_sum_16(&sum, &first, what, room[0], room[1], mean, 0, DPAR_F64, wide);
     }
-    if (total != NULL) {
+    if (what == DPARI_LANES_BOTH) {
         *total = dpari_lanes_fold(&first);
     }
     return dpari_lanes_fold(&sum);
+}
+
+DPARI_LANES_INLINE double dpari_lanes_total(const void *x, int32_t type, int64_t n, int wide)
+{
+    return dpari_lanes_sum(DPARI_LANES_TOTAL, x, x, type, 0.0, n, NULL, wide);
+}
+
+DPARI_LANES_INLINE double dpari_lanes_about(const void *x, int32_t type, double mean, int64_t n,
+                                            int wide)
+{
+    return dpari_lanes_sum(DPARI_LANES_ABOUT, x, x, type, mean, n, NULL, wide);
+}
+
+DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int32_t type,
+                                              double mean, int64_t n, double *total, int wide)
+{
+    if (total != NULL) {
+        return dpari_lanes_sum(DPARI_LANES_BOTH, x, y, type, mean, n, total, wide);
+    }
+    return dpari_lanes_sum(DPARI_LANES_PRODUCT, x, y, type, mean, n, NULL, wide);
 }
 
 DPARI_LANES_INLINE void dpari_lanes_more(dpari_lanes_d4 *a, const dpari_lanes_d4 *x)
@@ -3529,51 +3422,47 @@ DPARI_LANES_INLINE void dpari_lanes_more(dpari_lanes_d4 *a, const dpari_lanes_d4
     *a = (dpari_lanes_d4)(((dpari_lanes_u4)*x & above) | ((dpari_lanes_u4)*a & ~above));
 }
 
-DPARI_LANES_INLINE void dpari_lanes_largest_16(dpari_lanes_16 *most, const void *x, int64_t i,
-                                               int32_t type, int wide)
-{
-    dpari_lanes_16 p;
-    dpari_lanes_load(&p, x, i, type, wide);
-    dpari_lanes_more(&most->a, &p.a);
-    dpari_lanes_more(&most->b, &p.b);
-    dpari_lanes_more(&most->c, &p.c);
-    dpari_lanes_more(&most->d, &p.d);
-}
-
 DPARI_LANES_INLINE double dpari_lanes_largest(const void *x, int32_t type, double most, int64_t n,
                                               int wide)
 {
-    dpari_lanes_16 all;
+    dpari_lanes_16 all, p;
     double room[DPARI_LANES_D];
     int64_t i = 0;
     dpari_lanes_all(&all, most);
     for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_largest_16(&all, x, i, type, wide);
+        dpari_lanes_load(&p, x, i, type, wide);
+        DPARI_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
     }
     if (i < n) {
-        dpari_lanes_largest_16(&all, dpari_lanes_last(room, x, i, n, type, most), 0, DPAR_F64,
-                               wide);
+        dpari_lanes_load(&p, dpari_lanes_last(room, x, i, n, type, most), 0, DPAR_F64, wide);
+        DPARI_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
     }
-    dpari_lanes_more(&all.a, &all.b);
-    dpari_lanes_more(&all.c, &all.d);
-    dpari_lanes_more(&all.a, &all.c);
+    dpari_lanes_more(&all.v[0], &all.v[1]);
+    dpari_lanes_more(&all.v[2], &all.v[3]);
+    dpari_lanes_more(&all.v[0], &all.v[2]);
     for (i = 0; i < 4; i++) {
-        most = all.a[i] > most ? all.a[i] : most;
+        most = all.v[0][i] > most ? all.v[0][i] : most;
     }
     return most;
 }
 
-DPARI_LANES_INLINE void dpari_lanes_line_16(void *to, const void *x, int64_t i, int32_t type,
-                                            const double *by, int wide)
+/* Computes 16 elements of `line`, or of `slope` if y is not NULL. */
+DPARI_LANES_INLINE void dpari_lanes_map_16(void *to, const void *x, const void *y, int64_t i,
+                                           int32_t type, const double *by, int wide)
 {
-    const dpari_lanes_d4 a = DPARI_LANES_ALL4(by[0]), mean = DPARI_LANES_ALL4(by[1]);
-    const dpari_lanes_d4 b = DPARI_LANES_ALL4(by[2]);
-    dpari_lanes_16 p;
+    dpari_lanes_16 p, g;
     dpari_lanes_load(&p, x, i, type, wide);
-    p.a = a * (p.a - mean) + b;
-    p.b = a * (p.b - mean) + b;
-    p.c = a * (p.c - mean) + b;
-    p.d = a * (p.d - mean) + b;
+    if (y == NULL) {
+        const dpari_lanes_d4 a = DPARI_LANES_ALL4(by[0]), mean = DPARI_LANES_ALL4(by[1]);
+        const dpari_lanes_d4 b = DPARI_LANES_ALL4(by[2]);
+        DPARI_FOUR(p.v[q] = a * (p.v[q] - mean) + b);
+    } else {
+        const dpari_lanes_d4 inverse = DPARI_LANES_ALL4(by[0]), scale = DPARI_LANES_ALL4(by[1]);
+        const dpari_lanes_d4 mean = DPARI_LANES_ALL4(by[2]), middle = DPARI_LANES_ALL4(by[3]);
+        const dpari_lanes_d4 slope = DPARI_LANES_ALL4(by[4]);
+        dpari_lanes_load(&g, y, i, type, wide);
+        DPARI_FOUR(p.v[q] = inverse * (scale * g.v[q] - mean - (p.v[q] - middle) * slope));
+    }
     dpari_lanes_store(to, i, type, &p, wide);
 }
 
@@ -3584,29 +3473,13 @@ DPARI_LANES_INLINE void dpari_lanes_line(void *to, const void *x, int32_t type, 
     double room[DPARI_LANES_D];
     int64_t i = 0;
     for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_line_16(to, x, i, type, with, wide);
+        dpari_lanes_map_16(to, x, NULL, i, type, with, wide);
     }
     if (i < n) {
-        dpari_lanes_line_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, with,
-                            wide);
+        dpari_lanes_map_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), NULL, 0, DPAR_F64,
+                           with, wide);
         dpari_lanes_last_store(to, i, n, type, room);
     }
-}
-
-DPARI_LANES_INLINE void dpari_lanes_slope_16(void *to, const void *x, const void *y, int64_t i,
-                                             int32_t type, const double *by, int wide)
-{
-    const dpari_lanes_d4 inverse = DPARI_LANES_ALL4(by[0]), scale = DPARI_LANES_ALL4(by[1]);
-    const dpari_lanes_d4 mean = DPARI_LANES_ALL4(by[2]), middle = DPARI_LANES_ALL4(by[3]);
-    const dpari_lanes_d4 slope = DPARI_LANES_ALL4(by[4]);
-    dpari_lanes_16 p, g;
-    dpari_lanes_load(&p, x, i, type, wide);
-    dpari_lanes_load(&g, y, i, type, wide);
-    p.a = inverse * (scale * g.a - mean - (p.a - middle) * slope);
-    p.b = inverse * (scale * g.b - mean - (p.b - middle) * slope);
-    p.c = inverse * (scale * g.c - mean - (p.c - middle) * slope);
-    p.d = inverse * (scale * g.d - mean - (p.d - middle) * slope);
-    dpari_lanes_store(to, i, type, &p, wide);
 }
 
 DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y, int32_t type,
@@ -3616,12 +3489,11 @@ DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y
     double room[2][DPARI_LANES_D];
     int64_t i = 0;
     for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_slope_16(to, x, y, i, type, with, wide);
+        dpari_lanes_map_16(to, x, y, i, type, with, wide);
     }
     if (i < n) {
-        dpari_lanes_slope_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
-                             dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with,
-                             wide);
+        dpari_lanes_map_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
+                           dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with, wide);
         dpari_lanes_last_store(to, i, n, type, room[0]);
     }
 }
@@ -3692,30 +3564,20 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
 {
     const dpari_lanes_d4 less = DPARI_LANES_ALL4(by[0]), times = DPARI_LANES_ALL4(by[1]);
     const dpari_lanes_d4 plus = DPARI_LANES_ALL4(by[2]);
-    dpari_lanes_d4 each[4];
     dpari_lanes_16 p;
     int32_t k;
     dpari_lanes_load(&p, x, i, type, wide);
-    each[0] = p.a - less;
-    each[1] = p.b - less;
-    each[2] = p.c - less;
-    each[3] = p.d - less;
+    DPARI_FOUR(p.v[q] -= less);
     if (wide) {
-        dpari_lanes_exp(&each[0], &each[1], wide);
-        dpari_lanes_exp(&each[2], &each[3], wide);
+        dpari_lanes_exp(&p.v[0], &p.v[1], wide);
+        dpari_lanes_exp(&p.v[2], &p.v[3], wide);
     }
     for (k = 0; k < 4 && !wide; k += 2) { /* a loop, which is as fast with fewer registers */
-        dpari_lanes_exp(&each[k], &each[k + 1], wide);
+        dpari_lanes_exp(&p.v[k], &p.v[k + 1], wide);
     }
-    sum->a += each[0];
-    sum->b += each[1];
-    sum->c += each[2];
-    sum->d += each[3];
+    DPARI_FOUR(sum->v[q] += p.v[q]);
     if (to != NULL) {
-        p.a = times * each[0] + plus;
-        p.b = times * each[1] + plus;
-        p.c = times * each[2] + plus;
-        p.d = times * each[3] + plus;
+        DPARI_FOUR(p.v[q] = times * p.v[q] + plus);
         dpari_lanes_store(to, i, type, &p, wide);
     }
 }
@@ -3989,9 +3851,9 @@ DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide
     for (; i < n; i += DPARI_LANES_F) {
         dpari_lanes_sizes(&a, dpari_lanes_eight(x + i, n - i, room), wide);
     }
+    dpari_lanes_sizes(&a, (const float *)(const void *)&b, wide);
     for (k = 0; k < DPARI_LANES_F; k++) {
         most = a[k] > most ? a[k] : most;
-        most = b[k] > most ? b[k] : most;
     }
     return (uint32_t)most;
 }
@@ -4010,7 +3872,7 @@ DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_la
 {
     const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
     const dpari_lanes_i8 under = (dpari_lanes_i8)((dpari_lanes_f8)size + 16384.0f) & 0xff;
-    const dpari_lanes_i8 usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
+    const dpari_lanes_i8 usual = (size + (0x7ffff - (120 << 23)) + (size >> 20 & 1)) >> 20;
     const dpari_lanes_i8 low = size < 0x3c800000;
     const dpari_lanes_i8 all = (under & low) | (usual & ~low);
     *code = all | (((bits >> 24) & 0x80) & (all != 0));
@@ -4090,28 +3952,38 @@ DPARI_LANES_INLINE void dpari_lanes_sixteen_codes(unsigned char *code, const flo
     dpari_lanes_pack(code, all);
 }
 
+/* Computes less than 16 codes. */
+DPARI_STATIC_NOINLINE void dpari_lanes_last_codes(unsigned char *code, const float *x, float scale,
+                                                  int64_t n, int32_t type)
+{
+    const dpari_lanes_f8 by = DPARI_LANES_ALL8(scale);
+    float room[DPARI_LANES_D] = {0.0f};
+    unsigned char last[DPARI_LANES_D];
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        room[k] = x[k];
+    }
+    dpari_lanes_sixteen_codes(last, room, &by, type);
+    for (k = 0; k < n; k++) {
+        code[k] = last[k];
+    }
+}
+
 DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, float scale,
                                           int64_t n, int32_t type, int wide)
 {
     const dpari_lanes_f8 by = DPARI_LANES_ALL8(scale);
     const int64_t whole = n - n % DPARI_LANES_D;
-    float room[DPARI_LANES_D] = {0.0f};
-    unsigned char last[DPARI_LANES_D];
-    int64_t i, k;
-    for (k = whole; k < n; k++) {
-        room[k - whole] = x[k];
-    }
-    i = 0;
-    for (; wide && type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
+    int64_t i = 0;
+    (void)wide;
+    for (; type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
         dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_I8);
     }
-    for (; i < n; i += DPARI_LANES_D) {
-        unsigned char *const to = i < whole ? code + i : last;
-        const float *const from = i < whole ? x + i : room;
-        dpari_lanes_sixteen_codes(to, from, &by, type);
+    for (; i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_F8);
     }
-    for (k = whole; k < n; k++) {
-        code[k] = last[k - whole];
+    if (whole < n) {
+        dpari_lanes_last_codes(code + whole, x + whole, scale, n - whole, type);
     }
 }
 
@@ -4238,7 +4110,7 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
         nan |= all[k] != all[k];
     }
     if (nan) {
-        dpari_lanes_quiet(x, count);
+        dpari_elements_quiet(x, count);
     }
 }
 
@@ -4520,7 +4392,7 @@ static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
             x[at + k] = b->add ? x[at + k] + v : v;
         }
     }
-    dpari_lanes_quiet(x, b->count);
+    dpari_elements_quiet(x, b->count);
 }
 #endif
 
@@ -4631,327 +4503,6 @@ DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_lanes, 0)
 DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes, 1)
 #endif
 
-#if DPARI_LANES_ASKED
-
-/* ---- vectors of 64 bytes ---------------------------------------------------------------------
- *
- * These exist only for loops with few operations per element. Other loops use vectors of 32 bytes.
- */
-
-#define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
-#define DPARI_EIGHT_INLINE                                                                         \
-    __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"), always_inline)) static inline
-typedef double dpari_lanes_d8 __attribute__((vector_size(64)));
-typedef float dpari_lanes_f16 __attribute__((vector_size(64)));
-typedef int32_t dpari_lanes_i16 __attribute__((vector_size(64)));
-typedef int8_t dpari_lanes_c16 __attribute__((vector_size(16)));
-
-typedef struct dpari_eight {
-    dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
-} dpari_eight;
-
-/* Is in assembly, because a compiler could fuse the product with a sum. */
-DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
-                                          const dpari_lanes_d8 *y)
-{
-    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_scale(dpari_lanes_d8 *to, double by, const dpari_lanes_d8 *x)
-{
-    const dpari_lanes_d8 all = {by, by, by, by, by, by, by, by};
-    dpari_eight_times(to, &all, x);
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_load(dpari_eight *to, const void *x, int64_t i, int32_t type)
-{
-    dpari_lanes_f8 f;
-    if (type == DPAR_F64) {
-        dpari_lanes_get(&to->a, (const double *)x + i);
-        dpari_lanes_get(&to->b, (const double *)x + i + 8);
-        return;
-    }
-    dpari_lanes_get(&f, (const float *)x + i);
-    __asm__("vcvtps2pd %1, %0" : "=v"(to->a) : "vm"(f));
-    dpari_lanes_get(&f, (const float *)x + i + 8);
-    __asm__("vcvtps2pd %1, %0" : "=v"(to->b) : "vm"(f));
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_store(void *x, int64_t i, int32_t type, const dpari_eight *from)
-{
-    dpari_lanes_f8 f;
-    if (type == DPAR_F64) {
-        dpari_lanes_put((double *)x + i, &from->a);
-        dpari_lanes_put((double *)x + i + 8, &from->b);
-        return;
-    }
-    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(from->a));
-    dpari_lanes_put((float *)x + i, &f);
-    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(from->b));
-    dpari_lanes_put((float *)x + i + 8, &f);
-}
-
-DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
-{
-    const dpari_lanes_d8 s = x->a + x->b;
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-/* Defines a loop that adds parts of 16 elements with `part`. The last part is padded with `rest`,
- * which does not change the sum. */
-#define DPARI_EIGHT_SUM(name, part, rest)                                                          \
-    DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
-                                        int64_t n, double *total)                                  \
-    {                                                                                              \
-        dpari_eight sum = {{0.0}, {0.0}}, first = {{0.0}, {0.0}};                                  \
-        double room[2][DPARI_LANES_D];                                                             \
-        int64_t i = 0;                                                                             \
-        for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {                                       \
-            part(&sum, &first, x, y, mean, i, type);                                               \
-        }                                                                                          \
-        if (i < n) {                                                                               \
-            part(&sum, &first, dpari_lanes_last(room[0], x, i, n, type, rest),                     \
-                 dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64);               \
-        }                                                                                          \
-        *total = dpari_eight_fold(&first);                                                         \
-        return dpari_eight_fold(&sum);                                                             \
-    }
-
-DPARI_EIGHT_INLINE void dpari_eight_total_16(dpari_eight *sum, dpari_eight *first, const void *x,
-                                             const void *y, double mean, int64_t i, int32_t type)
-{
-    dpari_eight p;
-    (void)first;
-    (void)y;
-    (void)mean;
-    dpari_eight_load(&p, x, i, type);
-    sum->a += p.a;
-    sum->b += p.b;
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_about_16(dpari_eight *sum, dpari_eight *first, const void *x,
-                                             const void *y, double mean, int64_t i, int32_t type)
-{
-    dpari_eight p;
-    (void)first;
-    (void)y;
-    dpari_eight_load(&p, x, i, type);
-    p.a -= mean;
-    p.b -= mean;
-    dpari_eight_times(&p.a, &p.a, &p.a);
-    dpari_eight_times(&p.b, &p.b, &p.b);
-    sum->a += p.a;
-    sum->b += p.b;
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_product_16(dpari_eight *sum, dpari_eight *first, const void *x,
-                                               const void *y, double mean, int64_t i, int32_t type)
-{
-    dpari_eight p, q;
-    dpari_eight_load(&p, x, i, type);
-    dpari_eight_load(&q, y, i, type);
-    first->a += p.a;
-    first->b += p.b;
-    q.a -= mean;
-    q.b -= mean;
-    dpari_eight_times(&q.a, &p.a, &q.a);
-    dpari_eight_times(&q.b, &p.b, &q.b);
-    sum->a += q.a;
-    sum->b += q.b;
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_dot_16(dpari_eight *sum, dpari_eight *first, const void *x,
-                                           const void *y, double mean, int64_t i, int32_t type)
-{
-    dpari_eight p, q;
-    (void)first;
-    (void)mean;
-    dpari_eight_load(&p, x, i, type);
-    dpari_eight_load(&q, y, i, type);
-    dpari_eight_times(&q.a, &p.a, &q.a);
-    dpari_eight_times(&q.b, &p.b, &q.b);
-    sum->a += q.a;
-    sum->b += q.b;
-}
-DPARI_EIGHT_SUM(dpari_eight_total, dpari_eight_total_16, 0.0)
-DPARI_EIGHT_SUM(dpari_eight_about, dpari_eight_about_16, mean)
-DPARI_EIGHT_SUM(dpari_eight_product, dpari_eight_product_16, 0.0)
-DPARI_EIGHT_SUM(dpari_eight_dot, dpari_eight_dot_16, 0.0)
-
-DPARI_EIGHT double dpari_eight_about(const void *x, int32_t type, double mean, int64_t n)
-{
-    double total;
-    return type == DPAR_F64 ? dpari_eight_about_of(x, x, DPAR_F64, mean, n, &total)
-                            : dpari_eight_about_of(x, x, DPAR_F32, mean, n, &total);
-}
-
-DPARI_EIGHT double dpari_eight_product(const void *x, const void *y, int32_t type, double mean,
-                                       int64_t n, double *total)
-{
-    double none;
-    if (total == NULL) {
-        return type == DPAR_F64 ? dpari_eight_dot_of(x, y, DPAR_F64, 0.0, n, &none)
-                                : dpari_eight_dot_of(x, y, DPAR_F32, 0.0, n, &none);
-    }
-    return type == DPAR_F64 ? dpari_eight_product_of(x, y, DPAR_F64, mean, n, total)
-                            : dpari_eight_product_of(x, y, DPAR_F32, mean, n, total);
-}
-
-DPARI_EIGHT double dpari_eight_total(const void *x, int32_t type, int64_t n)
-{
-    double none;
-    return type == DPAR_F64 ? dpari_eight_total_of(x, x, DPAR_F64, 0.0, n, &none)
-                            : dpari_eight_total_of(x, x, DPAR_F32, 0.0, n, &none);
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_line_16(void *to, const void *x, int64_t i, int32_t type,
-                                            const double *by)
-{
-    dpari_eight p;
-    dpari_eight_load(&p, x, i, type);
-    p.a -= by[1];
-    p.b -= by[1];
-    dpari_eight_scale(&p.a, by[0], &p.a);
-    dpari_eight_scale(&p.b, by[0], &p.b);
-    p.a += by[2];
-    p.b += by[2];
-    dpari_eight_store(to, i, type, &p);
-}
-
-DPARI_EIGHT void dpari_eight_line(void *to, const void *x, int32_t type, const double *by,
-                                  int64_t n)
-{
-    const double with[3] = {by[0], by[1], by[2]};
-    double room[DPARI_LANES_D];
-    int64_t i = 0;
-    for (; type == DPAR_F32 && i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_eight_line_16(to, x, i, DPAR_F32, with);
-    }
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_eight_line_16(to, x, i, DPAR_F64, with);
-    }
-    if (i < n) {
-        dpari_eight_line_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, with);
-        dpari_lanes_last_store(to, i, n, type, room);
-    }
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_slope_8(dpari_lanes_d8 *x, dpari_lanes_d8 *y, const double *by)
-{
-    *x -= by[3];
-    dpari_eight_scale(x, by[4], x);
-    dpari_eight_scale(y, by[1], y);
-    *x = *y - by[2] - *x;
-    dpari_eight_scale(x, by[0], x);
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_slope_16(void *to, const void *x, const void *y, int64_t i,
-                                             int32_t type, const double *by)
-{
-    dpari_eight p, g;
-    dpari_eight_load(&p, x, i, type);
-    dpari_eight_load(&g, y, i, type);
-    dpari_eight_slope_8(&p.a, &g.a, by);
-    dpari_eight_slope_8(&p.b, &g.b, by);
-    dpari_eight_store(to, i, type, &p);
-}
-
-DPARI_EIGHT void dpari_eight_slope(void *to, const void *x, const void *y, int32_t type,
-                                   const double *by, int64_t n)
-{
-    const double with[5] = {by[0], by[1], by[2], by[3], by[4]};
-    double room[2][DPARI_LANES_D];
-    int64_t i = 0;
-    for (; type == DPAR_F32 && i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_eight_slope_16(to, x, y, i, DPAR_F32, with);
-    }
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_eight_slope_16(to, x, y, i, DPAR_F64, with);
-    }
-    if (i < n) {
-        dpari_eight_slope_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
-                             dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with);
-        dpari_lanes_last_store(to, i, n, type, room[0]);
-    }
-}
-
-DPARI_EIGHT_INLINE void dpari_eight_code(unsigned char *code, const float *x, float scale,
-                                         int32_t type)
-{
-    dpari_lanes_f16 p;
-    dpari_lanes_i16 all;
-    dpari_lanes_c16 c;
-    dpari_lanes_get(&p, x);
-    p /= scale;
-    if (type == DPAR_I8) {
-        all = (dpari_lanes_i16)(p + 12582912.0f);
-    } else {
-        const dpari_lanes_i16 bits = (dpari_lanes_i16)p, size = bits & 0x7fffffff;
-        const dpari_lanes_i16 under = (dpari_lanes_i16)((dpari_lanes_f16)size + 16384.0f) & 0xff;
-        const dpari_lanes_i16 usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
-        const dpari_lanes_i16 low = size < 0x3c800000;
-        all = (under & low) | (usual & ~low);
-        all |= ((bits >> 24) & 0x80) & (all != 0);
-    }
-    __asm__("vpmovdb %1, %0" : "=v"(c) : "v"(all));
-    dpari_lanes_put(code, &c);
-}
-
-DPARI_EIGHT void dpari_eight_codes(unsigned char *code, const float *x, float scale, int64_t n,
-                                   int32_t type)
-{
-    const int64_t whole = n - n % DPARI_LANES_D;
-    int64_t i = 0;
-    for (; type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
-        dpari_eight_code(code + i, x + i, scale, DPAR_I8);
-    }
-    for (; i < whole; i += DPARI_LANES_D) {
-        dpari_eight_code(code + i, x + i, scale, DPAR_F8);
-    }
-    dpari_each_codes(code + whole, x + whole, scale, n - whole, type, 0);
-}
-
-DPARI_EIGHT uint32_t dpari_eight_size(const float *x, int64_t n)
-{
-    dpari_lanes_i16 a = {0}, b = a, p;
-    int32_t room[2 * DPARI_LANES_D], most = 0, k;
-    int64_t i = 0;
-    for (; i + 2 * DPARI_LANES_D <= n; i += 2 * DPARI_LANES_D) {
-        dpari_lanes_get(&p, x + i);
-        p &= 0x7fffffff;
-        __asm__("vpmaxsd %1, %0, %0" : "+v"(a) : "v"(p));
-        dpari_lanes_get(&p, x + i + DPARI_LANES_D);
-        p &= 0x7fffffff;
-        __asm__("vpmaxsd %1, %0, %0" : "+v"(b) : "v"(p));
-    }
-    dpari_lanes_put(room, &a);
-    dpari_lanes_put(room + DPARI_LANES_D, &b);
-    for (k = 0; k < 2 * DPARI_LANES_D; k++) {
-        most = room[k] > most ? room[k] : most;
-    }
-    for (; i < n; i++) {
-        uint32_t bits;
-        dpari_elements_bits(&bits, x + i, 4);
-        bits &= 0x7fffffffu;
-        most = (int32_t)bits > most ? (int32_t)bits : most;
-    }
-    return (uint32_t)most;
-}
-
-static dpari_lanes dpari_lanes_eights(void)
-{
-    dpari_lanes l = dpari_lanes_wide();
-    l.total = dpari_eight_total;
-    l.about = dpari_eight_about;
-    l.product = dpari_eight_product;
-    l.line = dpari_eight_line;
-    l.slope = dpari_eight_slope;
-    l.codes = dpari_eight_codes;
-    l.size = dpari_eight_size;
-    return l;
-}
-#endif
-
 /* With fewer elements the CPU is not queried, because that takes as long as processing some
  * thousands of elements. */
 enum { DPARI_LANES_ASKS = 4096 };
@@ -4959,9 +4510,8 @@ enum { DPARI_LANES_ASKS = 4096 };
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
-    const int wide = work >= DPARI_LANES_ASKS ? dpari_cpu_wide() : 0;
-    if (wide) {
-        return wide > 1 ? dpari_lanes_eights() : dpari_lanes_wide();
+    if (work >= DPARI_LANES_ASKS && dpari_cpu_wide()) {
+        return dpari_lanes_wide();
     }
 #endif
     (void)work;

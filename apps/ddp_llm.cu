@@ -5,7 +5,7 @@
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/ddp_llm.cu -o ddp_llm -ldl
  *   ./ddp_llm --ranks 4 --zero 3 --bf16 --check
- *   DPAR_NCCL_PORT=29600 torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm
+ *   torchrun --no-python --nnodes 2 --nproc-per-node 4 ... ./ddp_llm
  *   and srun, mpirun
  *
  * In llm.c's zero.cuh                          here
@@ -357,7 +357,7 @@ static std::vector<float> train(const gpu *device, dpar_comm *comm, const settin
     model *const net = new model();
     const int64_t steps = (int64_t)options->steps, some = steps < 10 ? 1 : steps / 10;
     std::vector<float> losses((size_t)steps);
-    const double began = options_now();
+    const double began = now();
     net->device = device;
     net->comm = comm;
     net->options = options;
@@ -382,7 +382,7 @@ static std::vector<float> train(const gpu *device, dpar_comm *comm, const settin
             if (comm->rank == 0 && !quiet) {
                 printf("step %6lld  loss %.4f  %.0f samples/s\n", (long long)step + 1,
                        sum / (double)count,
-                       options->batch * (double)(step + 1) / (options_now() - began));
+                       options->batch * (double)(step + 1) / (now() - began));
                 fflush(stdout);
             }
         }

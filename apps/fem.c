@@ -666,11 +666,11 @@ static void show_traffic(fem *part)
         part->st = dpar_points_draw(part->points, &text);
     }
     for (round = 0; round < ROUNDS && part->st == DPAR_OK; round++) {
-        double spent = options_now();
+        double spent = now();
         for (i = 0; i < TIMES && part->st == DPAR_OK; i++) {
             part->st = dpar_points_exchange(part->points, part->solution);
         }
-        spent = (options_now() - spent) / TIMES;
+        spent = (now() - spent) / TIMES;
         least = spent < least ? spent : least;
     }
     if (part->st == DPAR_OK) {
@@ -729,7 +729,7 @@ static double log2_of(double ratio)
  * 0. Returns the error. */
 static double run(fem *part, double coarser)
 {
-    const double began = options_now();
+    const double began = now();
     double error, ghosts, most;
     read_mesh(part);
     place(part);
@@ -752,7 +752,7 @@ static double run(fem *part, double coarser)
         } else {
             printf("      ");
         }
-        printf("%9.3f\n", options_now() - began);
+        printf("%9.3f\n", now() - began);
         fflush(stdout);
     }
     return error;
@@ -776,7 +776,7 @@ static int work(dpar_comm *comm, void *arg)
 {
     const request *const options = (const request *)arg;
     double error = 0.0, coarser = 0.0, done = 0.0, all = 0.0;
-    const double began = options_now();
+    const double began = now();
     int k;
     for (k = 0; k < options->meshes; k++) {
         const double n = options->cells >> k;

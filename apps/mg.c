@@ -42,7 +42,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Rows are computed with vector instructions also at -O2, and with wide ones if the processor has
  * them. The operations, and so the bits, are the same. APART tells the compiler that the loop's
@@ -553,13 +552,6 @@ static void set_up(mg *solver, const int32_t *grid)
 }
 
 /* ---- the benchmark --------------------------------------------------------------------------- */
-
-static double now(void)
-{
-    struct timespec moment;
-    clock_gettime(CLOCK_MONOTONIC, &moment);
-    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
-}
 
 /* Computes the first residual, runs so many cycles and returns the norm. */
 static double run(mg *solver, int32_t cycles)

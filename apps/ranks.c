@@ -59,7 +59,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const char program[] = "ranks";
 static const char help[] =
@@ -279,13 +278,6 @@ static int check_all(dpar_comm *comm, float *in, float *out, const char *memory)
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
-
-static double now(void)
-{
-    struct timespec moment;
-    clock_gettime(CLOCK_MONOTONIC, &moment);
-    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
-}
 
 /* Seconds of an operation: the median over several runs of the slowest rank's time. Negative after
  * an error. */

@@ -76,7 +76,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char program[] = "shallow_water";
@@ -943,13 +942,6 @@ static int paint(planet *globe, int64_t hour)
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
-
-static double now(void)
-{
-    struct timespec moment;
-    clock_gettime(CLOCK_MONOTONIC, &moment);
-    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
-}
 
 /* Updates the progress line on stderr, a few times a second. */
 static void progress(const planet *globe, int64_t n, int64_t all, double began)

@@ -217,7 +217,7 @@ static double solve(gpu *device, dpar_comm *comm, const settings *options, dpar_
     right(dpar_halo_plan_make(comm, &desc, &exchange, &why), why.text);
     right(cudaStreamSynchronize(device->stream));
     right(dpar_barrier(comm, NULL), comm->why.text);
-    const double began = options_now();
+    const double began = now();
     for (int64_t step = 0; step < (int64_t)options->steps; step++) {
         right(dpar_halo_plan_bind(exchange, 0, u[0], NULL), comm->why.text);
         right(dpar_halo_plan_begin(exchange), comm->why.text);
@@ -233,7 +233,7 @@ static double solve(gpu *device, dpar_comm *comm, const settings *options, dpar_
     }
     right(cudaStreamSynchronize(device->stream));
     right(dpar_barrier(comm, NULL), comm->why.text);
-    const double seconds = options_now() - began;
+    const double seconds = now() - began;
     right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, device->stream));
     right(cudaStreamSynchronize(device->stream));
     right(dpar_halo_plan_free(exchange), comm->why.text);

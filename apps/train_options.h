@@ -65,13 +65,6 @@ typedef struct settings {
     uint64_t hash;
 } settings;
 
-static double now(void)
-{
-    struct timespec moment;
-    clock_gettime(CLOCK_MONOTONIC, &moment);
-    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
-}
-
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + 1;

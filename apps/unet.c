@@ -45,7 +45,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const char program[] = "unet";
 static const char help[] =
@@ -120,13 +119,6 @@ typedef struct net {
     double kept, own, transient; /* bytes of activations, of those without halos, of gradients */
     double halo;                 /* bytes sent in a forward pass */
 } net;
-
-static double now(void)
-{
-    struct timespec moment;
-    clock_gettime(CLOCK_MONOTONIC, &moment);
-    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
-}
 
 /* The width of a unit's kernel. */
 static int unit_kernel(const unit *layer)

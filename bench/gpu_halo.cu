@@ -277,9 +277,9 @@ template <class F> static took timed(gpu *device, int times, F what)
     for (int i = -2; i < times; i++) {
         float ms = 0.0f;
         right(cudaEventRecord(before, device->stream));
-        const double began = options_now();
+        const double began = now();
         what();
-        const double host = options_now() - began;
+        const double host = now() - began;
         right(cudaEventRecord(behind, device->stream));
         right(cudaEventSynchronize(behind));
         right(cudaEventElapsedTime(&ms, before, behind));

@@ -18,18 +18,12 @@
  * Exit codes: 0 done; 1 a call failed or a halo is wrong; 2 wrong arguments. */
 #include "dpar_halo.h"
 
+#include "../helpers/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { SAMPLES = 61, ARRAYS = 8, ROWS = 3 };
-
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 static int ascending(const void *first, const void *second)
 {

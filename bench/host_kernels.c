@@ -535,10 +535,11 @@ void plain_merge(arrays *data)
 
 #include "dpar_train.h"
 
+#include "../helpers/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 41 };
 
@@ -980,13 +981,6 @@ static const kernel kernels[] = {
     {"NaN or infinite? f32", finite_32, plain_finite, 0},
     {"NaN or infinite? bf16", finite_16, plain_finite_16, 0},
 };
-
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 static int ascending(const void *first, const void *second)
 {

@@ -15,16 +15,10 @@
 #define _POSIX_C_SOURCE 199309L
 #include "dpar.h"
 
+#include "../helpers/clock.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 enum { CALLS = 1000000, TIMES = 9 };
 static volatile int64_t sink;

@@ -15,13 +15,14 @@
 #define _GNU_SOURCE
 #include "dpar_comm.h"
 
+#include "../helpers/clock.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ROUNDS = 31, KERNELS = 13, ARRAYS = 4 };
@@ -31,13 +32,6 @@ typedef struct meeting {
     volatile uint32_t arrived[2][32]; /* 128 bytes apart */
     volatile double seconds[2];
 } meeting;
-
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 /* Waits until the other process is here too. `me` is 0 in the parent and 1 in the child. */
 static void meet(meeting *common, int me)

@@ -15,17 +15,11 @@
 #define _POSIX_C_SOURCE 199309L
 #include "dpar_schedule.h"
 
+#include "../helpers/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 /* Returns memory that has been written to. Ends the program if there is none. */
 static void *get(int64_t bytes)

@@ -18,20 +18,14 @@
 #endif
 #include "dpar_cost.h"
 
+#include "../helpers/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double calculon_rate = 53.3, simumax_rate = 10.3; /* configurations a second */
 static dpar_workload work;
-
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 /* How many configurations two planners have for the same degrees. */
 typedef struct choices {

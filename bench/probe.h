@@ -7,11 +7,12 @@
 #ifndef DPAR_BENCH_PROBE_H
 #define DPAR_BENCH_PROBE_H
 
+#include "../helpers/clock.h"
+
 #include <mpi.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 
 enum {
     PROBE_LINE = 128,  /* bytes; two cache lines, because CPUs fetch them in pairs */
@@ -30,14 +31,6 @@ static struct {
     int rank, ranks;
     uint32_t epoch, pings;
 } probes;
-
-/* Returns the seconds since an arbitrary moment. */
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 static void probe_open(void)
 {

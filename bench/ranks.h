@@ -4,17 +4,10 @@
 #ifndef DPAR_BENCH_RANKS_H
 #define DPAR_BENCH_RANKS_H
 
+#include "../helpers/clock.h"
+
 #include <sched.h>
 #include <stdint.h>
-#include <time.h>
-
-/* Returns the seconds since an arbitrary moment. */
-static double now(void)
-{
-    struct timespec stamp;
-    clock_gettime(CLOCK_MONOTONIC, &stamp);
-    return (double)stamp.tv_sec + 1e-9 * (double)stamp.tv_nsec;
-}
 
 /* Keeps rank r on the r-th of the cores that this process may use. If it may use only one, a
  * launcher has chosen it, and nothing changes. */

@@ -1749,7 +1749,7 @@ static void compare_table(FILE *file, const candidate *list, int32_t n)
 static int compare(const settings *options)
 {
     static candidate list[CANDIDATES];
-    const double since = options_now();
+    const double since = now();
     int32_t rule, n = 0, k, per_rank = options->chunks > 0 ? options->chunks : 1, chunks[3];
     int32_t slices = options->slices > 0 ? options->slices : 2, mult;
     FILE *file;

@@ -1194,7 +1194,7 @@ static int run_search(const options *settings, const dpar_plan_query *query, con
     dpar_plan_draw_desc report;
     dpar_why why;
     char line[100];
-    double since = options_now();
+    double since = now();
     dpar_status st;
     desc->top = top;
     desc->top_capacity =
@@ -1243,7 +1243,7 @@ static int run_search(const options *settings, const dpar_plan_query *query, con
     report.rejected_by_rule = planner.rejected;
     report.global_batch = desc->global_batch;
     report.evaluated = planner.evaluated;
-    report.seconds = options_now() - since;
+    report.seconds = now() - since;
     if (interrupted) {
         snprintf(line, sizeof line, "interrupted after %.0f %% of the space: the best so far",
                  100.0 * planner.progress);

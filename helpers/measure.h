@@ -34,22 +34,22 @@ typedef struct measure_call {
  * round takes least_s, which any clock resolves. */
 static inline double measure_time(measure_call *call, double seconds)
 {
-    const double least_s = 20e-6, began = options_now();
+    const double least_s = 20e-6, began = now();
     double best = 1e9, took = 0.0, left = 1.0;
     int times = 1, round = 0, bad = call->run(call, 1);
     while (left > 0.0 || round < 3) {
         double rest;
         bad |= dpar_barrier(call->world, NULL) != DPAR_OK;
-        took = options_now();
+        took = now();
         bad |= call->run(call, times);
-        took = dpar_max(call->world, (options_now() - took) / times);
+        took = dpar_max(call->world, (now() - took) / times);
         if (took * times < least_s && times < 10000) { /* the same on all ranks */
             times = 1 + (int)(1.5 * least_s / (took > 1e-9 ? took : 1e-9));
         } else {
             best = took < best ? took : best;
             round++;
         }
-        rest = began + seconds - options_now();
+        rest = began + seconds - now();
         left = dpar_max(call->world, rest);
         if (call->world->status < 0 || dpar_max(call->world, bad) > 0.0) {
             return -1.0;

@@ -16,10 +16,11 @@
 #ifndef DPAR_HELPERS_OPTIONS_H
 #define DPAR_HELPERS_OPTIONS_H
 
+#include "clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
@@ -260,18 +261,6 @@ static inline int options_read(int argc, char **argv, const option *list, int op
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* Returns the seconds since an arbitrary moment. */
-static inline double options_now(void)
-{
-#if defined(__unix__) || defined(__APPLE__)
-    struct timespec moment;
-    clock_gettime(CLOCK_MONOTONIC, &moment);
-    return (double)moment.tv_sec + 1e-9 * (double)moment.tv_nsec;
-#else
-    return (double)clock() / CLOCKS_PER_SEC;
-#endif
-}
-
 /* Returns 1 if a file descriptor is a terminal, otherwise 0. */
 static inline int options_terminal(int file)
 {
@@ -288,7 +277,7 @@ static inline int options_terminal(int file)
  * is NULL. */
 static inline void options_progress(double since, double share, const char *what)
 {
-    const double spent = options_now() - since;
+    const double spent = now() - since;
     const double left = share > 0.01 ? spent * (1.0 - share) / share : 0.0;
     if (options_quiet || spent < 2.0 || !options_terminal(2)) {
         return;

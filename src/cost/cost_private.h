@@ -19,6 +19,23 @@ DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *cluster)
 /* Checks that every number of the machine is in its range and none is NaN. */
 DPARI_INTERNAL dpar_status dpari_cluster_check(const dpar_cluster *cluster, dpar_why *why);
 
+/* machines.c */
+
+/* Finds a chip by its name. */
+DPARI_INTERNAL dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why);
+/* Finds a machine by its name. */
+DPARI_INTERNAL dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
+                                               dpar_why *why);
+/* Makes a machine of `nodes` nodes with `per_node` GPUs each and the links that are usual for these
+ * GPUs. */
+DPARI_INTERNAL void dpari_cluster_of_gpus(dpar_cluster *cluster, int32_t nodes, int32_t per_node);
+/* Sets the NICs of a machine of several nodes for which the text gives none: one NIC per chip. */
+DPARI_INTERNAL void dpari_cluster_usual_nics(dpar_cluster *cluster);
+/* Replaces the chip. In a text like 8x8:GPU the links become the usual ones of the new chip, but a
+ * machine with a name keeps its links. */
+DPARI_INTERNAL dpar_status dpari_cluster_swap_gpu(dpar_cluster *cluster, const char *s, size_t n,
+                                                  dpar_why *why);
+
 /* workload.c */
 
 /* Returns "megatron", "core", ..., or "?" for an unknown stack. */

@@ -200,18 +200,6 @@ static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-DPARI_API double dpari_exchange_clock(const dpari_exchange *x)
-{
-    return x->timers ? dpari_os_now() : 0.0;
-}
-
-DPARI_API void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began)
-{
-    if (x->timers) {
-        x->seconds[phase] += dpari_os_now() - began;
-    }
-}
-
 DPARI_API DPARI_COLD void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out)
 {
     const double us = x->count > 0 ? 1e6 / (double)x->count : 0.0;
@@ -441,7 +429,7 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
     if (!x->together) {
         status = dpari_exchange_post(x, 0);
     }
-    if (status == DPAR_OK) {
+    if (status == DPAR_OK && x->pack) {
         status = x->pack(x->plan, s);
     }
     if (status != DPAR_OK) {
@@ -460,7 +448,7 @@ static dpar_status dpari_exchange_begin_step(dpari_exchange *x, int32_t s)
     const int offered = x->mode == DPARI_EXCHANGE_FORWARD && s == x->early && x->early > 0;
     const dpar_status status = offered ? DPAR_OK : dpari_exchange_offer(x, s);
     x->stage = DPARI_EXCHANGE_TAKING;
-    if (status == DPAR_OK) {
+    if (status == DPAR_OK && x->take_own) {
         x->take_own(x->plan, s);
     }
     return status;
@@ -596,6 +584,16 @@ static dpar_status dpari_exchange_advance_step(dpari_exchange *x, int wait)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
+/* Marks the exchange as ended. */
+static void dpari_exchange_mark_ended(dpari_exchange *x)
+{
+    x->active = 0;
+    if (x->left) {
+        x->left = 0;
+        dpari_rest_drop(x->comm, x);
+    }
+}
+
 /* Ends an exchange that has failed, so that nothing of it remains in progress. */
 static DPARI_COLD dpar_status dpari_exchange_abandon(dpari_exchange *x, dpar_status status)
 {
@@ -604,8 +602,7 @@ static DPARI_COLD dpar_status dpari_exchange_abandon(dpari_exchange *x, dpar_sta
         (void)dpar_wait_all(x->work, x->posted);
     }
     x->posted = 0;
-    x->active = 0;
-    dpari_rest_drop(x->comm, x);
+    dpari_exchange_mark_ended(x);
     return status;
 }
 
@@ -617,8 +614,7 @@ static dpar_status dpari_exchange_next_step(dpari_exchange *x, int wait)
     if (status == DPAR_OK && dpari_exchange_has(x, x->next)) {
         status = dpari_exchange_begin_step(x, x->next);
     } else if (status == DPAR_OK) {
-        x->active = 0;
-        dpari_rest_drop(x->comm, x);
+        dpari_exchange_mark_ended(x);
     }
     return status == DPAR_OK || status == DPAR_MORE ? status : dpari_exchange_abandon(x, status);
 }
@@ -714,7 +710,8 @@ DPARI_API dpar_status dpari_exchange_begin(dpari_exchange *x, int32_t op, uint64
     if (status != DPAR_OK) {
         return dpari_exchange_abandon(x, status);
     }
-    if (dpari_exchange_unposted(x)) {
+    if (x->steps > 1 && dpari_exchange_unposted(x)) {
+        x->left = 1;
         dpari_rest_leave(x->comm, dpari_exchange_post_rest, x);
     }
     return DPAR_OK;

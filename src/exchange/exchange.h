@@ -29,6 +29,7 @@
 
 #include "../comm/agree.h"
 #include "../comm/comm.h"
+#include "../comm/os.h"
 #include "../comm/world.h"
 
 enum {
@@ -88,12 +89,13 @@ typedef struct dpari_exchange {
     dpar_comm *node;    /* comm->node, or comm if that is NULL */
     dpari_world *world; /* memory shared in the node; NULL if only messages are used */
     void *plan;         /* passed to the functions */
-    /* Packs the values of step s for the peers that share memory, and may pack all others. */
+    /* Packs the values of step s for the peers that share memory, and may pack all others. NULL if
+     * there is nothing to pack. */
     dpar_status (*pack)(void *plan, int32_t s);
     /* Returns where the message from peer i arrives, or with `sends` the address of the message to
      * it, which it packs unless `pack` has. */
     unsigned char *(*message)(void *plan, int32_t s, int32_t i, int sends);
-    /* Takes values that this rank sends to itself, at the beginning of step s. */
+    /* Takes values that this rank sends to itself, at the beginning of step s. May be NULL. */
     void (*take_own)(void *plan, int32_t s);
     /* Takes the values of peer i, which have arrived. An adjoint takes the peers in the order of
      * ranks. */
@@ -127,6 +129,7 @@ typedef struct dpari_exchange {
     double seconds[3]; /* spent in each phase */
     /* Private. */
     uint64_t kind;
+    int32_t left;     /* 1 if the communicator has dpari_exchange_post_rest */
     int32_t lent;     /* 1 if a peer lends arrays to be read in place in this exchange */
     int32_t now;      /* the step in progress */
     int32_t next;     /* the step after it */
@@ -172,12 +175,20 @@ DPARI_API dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
 /* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
 DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x);
-/* Returns the time in seconds if the plan has timers, otherwise 0. */
-DPARI_API double dpari_exchange_clock(const dpari_exchange *x);
-/* Adds the time since `began` to a phase if the plan has timers. */
-DPARI_API void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
+/* Returns the time in seconds if the plan has timers, otherwise 0. */
+DPARI_FN double dpari_exchange_clock(const dpari_exchange *x)
+{
+    return x->timers ? dpari_os_now() : 0.0;
+}
+/* Adds the time since `began` to a phase if the plan has timers. */
+DPARI_FN void dpari_exchange_time(dpari_exchange *x, int32_t phase, double began)
+{
+    if (x->timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
 /* Returns the part of the staging memory that the exchange in progress uses. */
 DPARI_FN int64_t dpari_exchange_turn(const dpari_exchange *x)
 {

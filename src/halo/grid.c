@@ -146,7 +146,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
                                              int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *plan;
+    dpari_gx_plan *plan = NULL;
     dpar_status status;
     if (!g) {
         return DPAR_E_ARG;
@@ -178,7 +178,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
                                           int32_t depth)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *plan;
+    dpari_gx_plan *plan = NULL;
     dpar_status status;
     if (!g) {
         return DPAR_E_ARG;
@@ -206,7 +206,6 @@ DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
 static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
 {
     const dpari_gx *grid = dpari_gx_of(handle);
-    *plan = NULL;
     if (!grid) {
         return DPAR_E_ARG;
     }
@@ -219,7 +218,7 @@ static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_g
 
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
 {
-    dpari_gx_plan *plan;
+    dpari_gx_plan *plan = NULL;
     const dpar_status status = dpari_gx_active(grid, u, &plan);
     if (status != DPAR_OK) {
         return status;
@@ -230,7 +229,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *plan;
+    dpari_gx_plan *plan = NULL;
     dpar_status status = dpari_gx_active(grid, u, &plan);
     if (status != DPAR_OK) {
         return status;
@@ -248,7 +247,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
     const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0};
-    dpari_gx_plan *plan;
+    dpari_gx_plan *plan = NULL;
     if (!set.grid || dpari_gx_bind_plan(&set, &plan) != DPAR_OK) {
         return NULL;
     }

@@ -20,16 +20,8 @@ DPARI_API DPARI_COLD int dpari_cpu_wide(void)
     eax = 7;
     ecx = 0;
     __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx) : : "edx");
-    if ((kept & 6) != 6 || (ebx >> 5 & 1) == 0) { /* the system saves the registers of vectors (bits
-                                                     1 and 2); AVX2 */
-        return 0;
-    }
-    /* the system saves the registers of AVX-512 (bits 5 to 7); AVX-512 F, DQ, BW and VL; and VBMI2,
-     * because processors that have it do not lower their clock for AVX-512 */
-    if ((kept & 0xe0) == 0xe0 && (ebx & 0xc0030000u) == 0xc0030000u && (ecx >> 6 & 1) != 0) {
-        return 2;
-    }
-    return 1;
+    /* the system saves the registers of vectors (bits 1 and 2); AVX2 */
+    return (kept & 6) == 6 && (ebx >> 5 & 1) != 0;
 #else
     return 0;
 #endif

@@ -6,8 +6,7 @@
 #include "../base/arith.h"
 
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
- * system saves them. Returns 2 if it has vectors of 64 bytes, too, and otherwise 0. Takes
- * microseconds in a virtual machine. */
+ * system saves them, otherwise 0. Takes microseconds in a virtual machine. */
 DPARI_API int dpari_cpu_wide(void);
 
 #endif

@@ -50,6 +50,18 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
 #define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
 #endif
 
+/* Gives all NaNs the same bits. */
+DPARI_FN void dpari_elements_quiet(float *x, int64_t n)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (x[i] != x[i]) {
+            dpari_elements_bits(x + i, &quiet, 4);
+        }
+    }
+}
+
 /* Loads elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
 DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
 {

@@ -54,6 +54,16 @@ typedef struct dpari_kern_job {
     int32_t outs, ins, type, op, stream;
 } dpari_kern_job;
 
+/* The types of integers, with the vectors in which sums and products wrap and in which elements are
+ * compared, the type of an element, and that of a quotient by a number of inputs. */
+#define DPARI_KERN_INTS(X)                                                                         \
+    X(DPAR_I8, dpari_kern_u16, dpari_kern_i16, int8_t, int32_t)                                    \
+    X(DPAR_U8, dpari_kern_u16, dpari_kern_u16, uint8_t, int32_t)                                   \
+    X(DPAR_I32, dpari_kern_u4, dpari_kern_i4, int32_t, int32_t)                                    \
+    X(DPAR_U32, dpari_kern_u4, dpari_kern_u4, uint32_t, uint32_t)                                  \
+    X(DPAR_I64, dpari_kern_u2, dpari_kern_i2, int64_t, int64_t)                                    \
+    X(DPAR_U64, dpari_kern_u2, dpari_kern_u2, uint64_t, uint64_t)
+
 #if DPARI_KERN_VECTOR
 
 #define DPARI_KERN_INLINE static inline __attribute__((always_inline))
@@ -234,15 +244,9 @@ DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
                               ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
     if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-        x->v[0] = dpari_kern_round_rare_bf16(x->v[0]);
-        x->v[1] = dpari_kern_round_rare_bf16(x->v[1]);
-        x->v[2] = dpari_kern_round_rare_bf16(x->v[2]);
-        x->v[3] = dpari_kern_round_rare_bf16(x->v[3]);
+        DPARI_FOUR(x->v[q] = dpari_kern_round_rare_bf16(x->v[q]));
     } else {
-        x->v[0] = dpari_kern_round_bf16(x->v[0]);
-        x->v[1] = dpari_kern_round_bf16(x->v[1]);
-        x->v[2] = dpari_kern_round_bf16(x->v[2]);
-        x->v[3] = dpari_kern_round_bf16(x->v[3]);
+        DPARI_FOUR(x->v[q] = dpari_kern_round_bf16(x->v[q]));
     }
 }
 
@@ -253,10 +257,7 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
         dpari_kern_widen(dpari_kern_get(from), type, &x->v[0], &x->v[1]);
         dpari_kern_widen(dpari_kern_get(from + 16), type, &x->v[2], &x->v[3]);
     } else {
-        x->v[0] = dpari_kern_get(from);
-        x->v[1] = dpari_kern_get(from + 16);
-        x->v[2] = dpari_kern_get(from + 32);
-        x->v[3] = dpari_kern_get(from + 48);
+        DPARI_FOUR(x->v[q] = dpari_kern_get(from + 16 * q));
         if (type == DPARI_KERN_THROUGH(DPAR_BF16)) {
             dpari_kern_round(x);
         }
@@ -272,49 +273,33 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_plus(dpari_kern_u4 x, dpari_kern_u4 y
 
 DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad *y, int32_t type)
 {
-    x->v[0] = dpari_kern_plus(x->v[0], y->v[0], type);
-    x->v[1] = dpari_kern_plus(x->v[1], y->v[1], type);
-    x->v[2] = dpari_kern_plus(x->v[2], y->v[2], type);
-    x->v[3] = dpari_kern_plus(x->v[3], y->v[3], type);
+    DPARI_FOUR(x->v[q] = dpari_kern_plus(x->v[q], y->v[q], type));
+}
+
+/* A mask of the elements that are NaN, in F64 or F32. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_nan(dpari_kern_u4 x, int32_t type)
+{
+    return type == DPAR_F64 ? (dpari_kern_u4)((dpari_kern_d2)x != (dpari_kern_d2)x)
+                            : (dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x);
 }
 
 /* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
- * operands of an instruction, which compilers choose freely. The sum of four numbers is NaN if one
- * of them is. If only infinities or an overflow make it NaN, no element changes. */
-DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
+ * operands of an instruction, which compilers choose freely. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet(dpari_kern_u4 x, int32_t type)
 {
-    return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
-                           dpari_kern_all(0x7fc00000u), x);
+    const dpari_kern_u2 f64 = {UINT64_C(0x7ff8) << 48, UINT64_C(0x7ff8) << 48};
+    return dpari_kern_pick(dpari_kern_nan(x, type),
+                           type == DPAR_F64 ? (dpari_kern_u4)f64 : dpari_kern_all(0x7fc00000u), x);
 }
 
-DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f64(dpari_kern_u4 x)
+/* Does that for a line. The sum of four numbers is NaN if one of them is. If only infinities or an
+ * overflow make it NaN, no element changes. */
+DPARI_KERN_INLINE void dpari_kern_one_nan(dpari_kern_quad *x, int32_t type)
 {
-    const dpari_kern_u2 quiet = {UINT64_C(0x7ff8) << 48, UINT64_C(0x7ff8) << 48};
-    return dpari_kern_pick((dpari_kern_u4)((dpari_kern_d2)x != (dpari_kern_d2)x),
-                           (dpari_kern_u4)quiet, x);
-}
-
-DPARI_KERN_INLINE void dpari_kern_one_nan_f32(dpari_kern_quad *x)
-{
-    const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
-                              ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
-    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-        x->v[0] = dpari_kern_quiet_f32(x->v[0]);
-        x->v[1] = dpari_kern_quiet_f32(x->v[1]);
-        x->v[2] = dpari_kern_quiet_f32(x->v[2]);
-        x->v[3] = dpari_kern_quiet_f32(x->v[3]);
-    }
-}
-
-DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
-{
-    const dpari_kern_d2 sum = ((dpari_kern_d2)x->v[0] + (dpari_kern_d2)x->v[1]) +
-                              ((dpari_kern_d2)x->v[2] + (dpari_kern_d2)x->v[3]);
-    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-        x->v[0] = dpari_kern_quiet_f64(x->v[0]);
-        x->v[1] = dpari_kern_quiet_f64(x->v[1]);
-        x->v[2] = dpari_kern_quiet_f64(x->v[2]);
-        x->v[3] = dpari_kern_quiet_f64(x->v[3]);
+    const dpari_kern_u4 sum = dpari_kern_plus(dpari_kern_plus(x->v[0], x->v[1], type),
+                                              dpari_kern_plus(x->v[2], x->v[3], type), type);
+    if (dpari_kern_some(dpari_kern_nan(sum, type))) {
+        DPARI_FOUR(x->v[q] = dpari_kern_quiet(x->v[q], type));
     }
 }
 
@@ -358,15 +343,9 @@ static void dpari_kern_fence(void)
 DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad *x, int32_t stream)
 {
     if (stream && ((uintptr_t)to & 15) == 0) {
-        dpari_kern_past(to, x->v[0]);
-        dpari_kern_past(to + 16, x->v[1]);
-        dpari_kern_past(to + 32, x->v[2]);
-        dpari_kern_past(to + 48, x->v[3]);
+        DPARI_FOUR(dpari_kern_past(to + 16 * q, x->v[q]));
     } else {
-        __builtin_memcpy(to, &x->v[0], 16);
-        __builtin_memcpy(to + 16, &x->v[1], 16);
-        __builtin_memcpy(to + 32, &x->v[2], 16);
-        __builtin_memcpy(to + 48, &x->v[3], 16);
+        DPARI_FOUR(__builtin_memcpy(to + 16 * q, &x->v[q], 16));
     }
 }
 
@@ -377,27 +356,33 @@ DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
 }
 
+/* Prefetches memory that will be written, because stores wait for their lines one after the other.
+ * left: the bytes from `to` to the end. Lines after it may be those that another core writes. */
+DPARI_KERN_INLINE void dpari_kern_ahead_to(const void *to, int64_t left)
+{
+    const unsigned char *line = (const unsigned char *)to + DPARI_KERN_AHEAD;
+    if (left > DPARI_KERN_AHEAD) {
+#if defined(__x86_64__) /* the builtin would prefetch the line for reading */
+        __asm__ volatile("prefetchw %0" : : "m"(*line));
+#else
+        __builtin_prefetch(line, 1);
+#endif
+    }
+}
+
 /* Divides accumulators by divide_by, unless it is 0, multiplies those of f16 by `times`, and
  * converts them to the type that is stored. */
 DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32_t divide_by,
                                          float times)
 {
     if (divide_by > 0) {
-        x->v[0] = dpari_kern_over(x->v[0], type, divide_by);
-        x->v[1] = dpari_kern_over(x->v[1], type, divide_by);
-        x->v[2] = dpari_kern_over(x->v[2], type, divide_by);
-        x->v[3] = dpari_kern_over(x->v[3], type, divide_by);
+        DPARI_FOUR(x->v[q] = dpari_kern_over(x->v[q], type, divide_by));
     }
     if (type == DPAR_F16) {
-        x->v[0] = dpari_kern_times(x->v[0], times);
-        x->v[1] = dpari_kern_times(x->v[1], times);
-        x->v[2] = dpari_kern_times(x->v[2], times);
-        x->v[3] = dpari_kern_times(x->v[3], times);
+        DPARI_FOUR(x->v[q] = dpari_kern_times(x->v[q], times));
     }
-    if (type == DPAR_F32) {
-        dpari_kern_one_nan_f32(x);
-    } else if (type == DPAR_F64) {
-        dpari_kern_one_nan_f64(x);
+    if (type == DPAR_F32 || type == DPAR_F64) {
+        dpari_kern_one_nan(x, type);
     } else if (type == DPARI_KERN_THROUGH(DPAR_BF16)) {
         dpari_kern_round(x);
     } else if (dpari_kern_is16(type)) {
@@ -451,6 +436,9 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
             x.v[2] = high.v[0];
             x.v[3] = high.v[1];
         }
+        if (two && !stream) {
+            dpari_kern_ahead_to((const unsigned char *)out[0] + at, end - at);
+        }
         dpari_kern_store((unsigned char *)out[0] + at, &x, stream);
         for (i = 1; i < outs; i++) {
             dpari_kern_store((unsigned char *)out[i] + at, &x, stream);
@@ -491,128 +479,70 @@ static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsig
 }
 
 /* Computes to = x op y for n vectors; `to` may be x. s and t are the vectors of x and y. */
-#define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
+#define DPARI_KERN_EACH(VECTOR, RESULT)                                                            \
     for (k = 0; k < n; k++) {                                                                      \
-        const TYPE s = (TYPE)dpari_kern_get(x + 16 * k), t = (TYPE)dpari_kern_get(y + 16 * k);     \
+        const VECTOR s = (VECTOR)dpari_kern_get(x + 16 * k);                                       \
+        const VECTOR t = (VECTOR)dpari_kern_get(y + 16 * k);                                       \
         to[k] = (dpari_kern_u4)(RESULT);                                                           \
     }
 
-static void dpari_kern_add_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
-                               int32_t n, int32_t type)
-{
-    int32_t k;
-    switch (type) {
-    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s + t) break;
-    case DPAR_I8:
-    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s + t) break;
-    case DPAR_I32:
-    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s + t) break;
-    case DPAR_I64:
-    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s + t) break;
-    default: DPARI_KERN_EACH(dpari_kern_f4, s + t) break;
-    }
-}
-
-static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
-                                    const unsigned char *y, int32_t n, int32_t type)
-{
-    int32_t k;
-    switch (type) {
-    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s * t) break;
-    case DPAR_I8:
-    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s * t) break;
-    case DPAR_I32:
-    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s * t) break;
-    case DPAR_I64:
-    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s * t) break;
-    default: DPARI_KERN_EACH(dpari_kern_f4, s * t) break;
-    }
-}
-
 /* Returns s where `above` is greater than `below` (x and y, or y and x) or s is NaN, otherwise t.
  */
-#define DPARI_KERN_BEYOND(TYPE)                                                                    \
-    DPARI_KERN_EACH(TYPE, dpari_kern_pick((dpari_kern_u4)((TYPE)dpari_kern_get(above + 16 * k) >   \
-                                                          (TYPE)dpari_kern_get(below + 16 * k)) |  \
-                                              (dpari_kern_u4)(s != s),                             \
-                                          (dpari_kern_u4)s, (dpari_kern_u4)t))
+#define DPARI_KERN_BEYOND(VECTOR)                                                                  \
+    DPARI_KERN_EACH(VECTOR,                                                                        \
+                    dpari_kern_pick((dpari_kern_u4)((VECTOR)dpari_kern_get(above + 16 * k) >       \
+                                                    (VECTOR)dpari_kern_get(below + 16 * k)) |      \
+                                        (dpari_kern_u4)(s != s),                                   \
+                                    (dpari_kern_u4)s, (dpari_kern_u4)t))
 
-static void dpari_kern_choose_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
-                                  int32_t n, int32_t type, int32_t op)
-{
-    const unsigned char *above = op == DPAR_MAX ? x : y;
-    const unsigned char *below = op == DPAR_MAX ? y : x;
-    int32_t k;
-    switch (type) {
-    case DPAR_F64: DPARI_KERN_BEYOND(dpari_kern_d2) break;
-    case DPAR_I8: DPARI_KERN_BEYOND(dpari_kern_i16) break;
-    case DPAR_U8: DPARI_KERN_BEYOND(dpari_kern_u16) break;
-    case DPAR_I32: DPARI_KERN_BEYOND(dpari_kern_i4) break;
-    case DPAR_U32: DPARI_KERN_BEYOND(dpari_kern_u4) break;
-    case DPAR_I64: DPARI_KERN_BEYOND(dpari_kern_i2) break;
-    case DPAR_U64: DPARI_KERN_BEYOND(dpari_kern_u2) break;
-    default: DPARI_KERN_BEYOND(dpari_kern_f4) break;
-    }
-}
+/* Defines a case of the switch below. */
+#define DPARI_KERN_MEET(kind, wraps, compares, one, quotient)                                      \
+    case kind:                                                                                     \
+        if (op == DPAR_MAX || op == DPAR_MIN) {                                                    \
+            DPARI_KERN_BEYOND(compares)                                                            \
+        } else if (op == DPAR_PRODUCT) {                                                           \
+            DPARI_KERN_EACH(wraps, s *t)                                                           \
+        } else {                                                                                   \
+            DPARI_KERN_EACH(wraps, s + t)                                                          \
+        }                                                                                          \
+        break;
 
 static void dpari_kern_meet_any(dpari_kern_u4 *to, const unsigned char *x, const unsigned char *y,
                                 int32_t n, int32_t type, int32_t op)
 {
-    switch (op) {
-    case DPAR_PRODUCT: dpari_kern_multiply_any(to, x, y, n, type); break;
-    case DPAR_MAX:
-    case DPAR_MIN: dpari_kern_choose_any(to, x, y, n, type, op); break;
-    default: dpari_kern_add_any(to, x, y, n, type); break;
+    const unsigned char *above = op == DPAR_MAX ? x : y;
+    const unsigned char *below = op == DPAR_MAX ? y : x;
+    int32_t k;
+    switch (type < DPAR_TYPE_COUNT && !dpari_kern_is16(type) ? type : DPAR_F32) {
+        DPARI_KERN_INTS(DPARI_KERN_MEET)
+        DPARI_KERN_MEET(DPAR_F64, dpari_kern_d2, dpari_kern_d2, double, double)
+        DPARI_KERN_MEET(DPAR_F32, dpari_kern_f4, dpari_kern_f4, float, float)
+    default: break;
     }
 }
 
-/* Computes x = x / by. Integers are divided one by one, because compilers have no better method. by
- * is >= 1, so that nothing overflows; it may be larger than 8 bits hold. */
+/* Defines a case that divides integers one by one, because compilers have no better method. */
+#define DPARI_KERN_DIVIDE(kind, wraps, compares, one, quotient)                                    \
+    case kind:                                                                                     \
+        for (k = 0; k < n * (int32_t)(16 / sizeof(one)); k++) {                                    \
+            one each;                                                                              \
+            __builtin_memcpy(&each, (unsigned char *)x + k * (int32_t)sizeof each, sizeof each);   \
+            each = (one)((quotient)each / (quotient)by);                                           \
+            __builtin_memcpy((unsigned char *)x + k * (int32_t)sizeof each, &each, sizeof each);   \
+        }                                                                                          \
+        break;
+
+/* Computes x = x / by. by is >= 1, so that nothing overflows. */
 static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int32_t by)
 {
-    const int32_t width = dpar_type_bytes(type);
-    unsigned char *at = (unsigned char *)x;
     int32_t k;
-    int8_t i8;
-    int32_t i32;
-    uint32_t u32;
-    int64_t i64;
-    uint64_t u64;
-    if (type == DPAR_F64 || type == DPAR_F32 || type >= DPAR_TYPE_COUNT || dpari_kern_is16(type)) {
+    switch (type) {
+        DPARI_KERN_INTS(DPARI_KERN_DIVIDE)
+    default:
         for (k = 0; k < n; k++) {
             x[k] = dpari_kern_over(x[k], type, by);
         }
-        return;
-    }
-    for (k = 0; k < 16 * n; k += width, at += width) {
-        switch (type) {
-        case DPAR_I8:
-            __builtin_memcpy(&i8, at, 1);
-            i8 = (int8_t)(i8 / by);
-            __builtin_memcpy(at, &i8, 1);
-            break;
-        case DPAR_U8: *at = (unsigned char)(*at / by); break;
-        case DPAR_I32:
-            __builtin_memcpy(&i32, at, 4);
-            i32 /= by;
-            __builtin_memcpy(at, &i32, 4);
-            break;
-        case DPAR_U32:
-            __builtin_memcpy(&u32, at, 4);
-            u32 /= (uint32_t)by;
-            __builtin_memcpy(at, &u32, 4);
-            break;
-        case DPAR_I64:
-            __builtin_memcpy(&i64, at, 8);
-            i64 /= by;
-            __builtin_memcpy(at, &i64, 8);
-            break;
-        default:
-            __builtin_memcpy(&u64, at, 8);
-            u64 /= (uint64_t)by;
-            __builtin_memcpy(at, &u64, 8);
-            break;
-        }
+        break;
     }
 }
 
@@ -623,12 +553,12 @@ static void dpari_kern_finish_any(dpari_kern_u4 *x, int32_t n, int32_t type)
     switch (type) {
     case DPAR_F64:
         for (k = 0; k < n; k++) {
-            x[k] = dpari_kern_quiet_f64(x[k]);
+            x[k] = dpari_kern_quiet(x[k], DPAR_F64);
         }
         break;
     case DPAR_F32:
         for (k = 0; k < n; k++) {
-            x[k] = dpari_kern_quiet_f32(x[k]);
+            x[k] = dpari_kern_quiet(x[k], DPAR_F32);
         }
         break;
     case DPAR_BF16:
@@ -723,30 +653,22 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
 
 /* The fewer instructions an element needs, the more constant arguments help. For f32 and f64 the
  * numbers of inputs and of outputs are constant (otherwise 26 % slower in the first-level cache),
- * for f32 through bf16 the number of inputs (6 %), for bf16 and f16 none, because two long arrays
- * use vectors of 32 bytes if the CPU has them. There is no loop for f32 through f16, because block
+ * for f32 through bf16 none (6 %), and for bf16 and f16 none, because two long arrays use vectors
+ * of 32 bytes if the CPU has them. There is no loop for f32 through f16, because block
  * by block it takes only 8 % longer. */
-DPARI_STATIC_NOINLINE void dpari_kern_sum_f32(const dpari_kern_job *job)
-{
-    if (job->ins != 2 || job->outs > 2) {
-        dpari_kern_sum_many(job, DPAR_F32);
-    } else if (job->outs == 2) {
-        dpari_kern_sum_two(job, 2, DPAR_F32);
-    } else {
-        dpari_kern_sum_two(job, 1, DPAR_F32);
+#define DPARI_KERN_SUMS(name, type)                                                                \
+    DPARI_STATIC_NOINLINE void name(const dpari_kern_job *job)                                     \
+    {                                                                                              \
+        if (job->ins != 2 || job->outs > 2) {                                                      \
+            dpari_kern_sum_many(job, type);                                                        \
+        } else if (job->outs == 2) {                                                               \
+            dpari_kern_sum_two(job, 2, type);                                                      \
+        } else {                                                                                   \
+            dpari_kern_sum_two(job, 1, type);                                                      \
+        }                                                                                          \
     }
-}
-
-DPARI_STATIC_NOINLINE void dpari_kern_sum_f64(const dpari_kern_job *job)
-{
-    if (job->ins != 2 || job->outs > 2) {
-        dpari_kern_sum_many(job, DPAR_F64);
-    } else if (job->outs == 2) {
-        dpari_kern_sum_two(job, 2, DPAR_F64);
-    } else {
-        dpari_kern_sum_two(job, 1, DPAR_F64);
-    }
-}
+DPARI_KERN_SUMS(dpari_kern_sum_f32, DPAR_F32)
+DPARI_KERN_SUMS(dpari_kern_sum_f64, DPAR_F64)
 
 DPARI_STATIC_NOINLINE void dpari_kern_sum_bf16(const dpari_kern_job *job)
 {
@@ -755,11 +677,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_bf16(const dpari_kern_job *job)
 
 DPARI_STATIC_NOINLINE void dpari_kern_sum_through_bf16(const dpari_kern_job *job)
 {
-    if (job->ins != 2 || job->outs > 2) {
-        dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_BF16));
-    } else {
-        dpari_kern_sum_two(job, job->outs, DPARI_KERN_THROUGH(DPAR_BF16));
-    }
+    dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_BF16));
 }
 
 DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
@@ -774,17 +692,13 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4
 {
     const dpari_kern_u4 above = most ? s : t;
     const dpari_kern_u4 below = most ? t : s;
+    dpari_kern_u4 more = (dpari_kern_u4)((dpari_kern_i4)above > (dpari_kern_i4)below);
     if (type == DPAR_F32) {
-        return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)above > (dpari_kern_f4)below) |
-                                   (dpari_kern_u4)((dpari_kern_f4)s != (dpari_kern_f4)s),
-                               s, t);
+        more = (dpari_kern_u4)((dpari_kern_f4)above > (dpari_kern_f4)below);
+    } else if (type == DPAR_F64) {
+        more = (dpari_kern_u4)((dpari_kern_d2)above > (dpari_kern_d2)below);
     }
-    if (type == DPAR_F64) {
-        return dpari_kern_pick((dpari_kern_u4)((dpari_kern_d2)above > (dpari_kern_d2)below) |
-                                   (dpari_kern_u4)((dpari_kern_d2)s != (dpari_kern_d2)s),
-                               s, t);
-    }
-    return dpari_kern_pick((dpari_kern_u4)((dpari_kern_i4)above > (dpari_kern_i4)below), s, t);
+    return dpari_kern_pick(type == DPAR_I32 ? more : more | dpari_kern_nan(s, type), s, t);
 }
 
 DPARI_KERN_INLINE void dpari_kern_most(const dpari_kern_job *job, int32_t type, int32_t most)
@@ -796,10 +710,7 @@ DPARI_KERN_INLINE void dpari_kern_most(const dpari_kern_job *job, int32_t type, 
         dpari_kern_load(&x, dpari_kern_at(job->in[0], at), type);
         for (i = 1; i < job->ins; i++) {
             dpari_kern_load(&y, dpari_kern_at(job->in[i], at), type);
-            x.v[0] = dpari_kern_choose(x.v[0], y.v[0], type, most);
-            x.v[1] = dpari_kern_choose(x.v[1], y.v[1], type, most);
-            x.v[2] = dpari_kern_choose(x.v[2], y.v[2], type, most);
-            x.v[3] = dpari_kern_choose(x.v[3], y.v[3], type, most);
+            DPARI_FOUR(x.v[q] = dpari_kern_choose(x.v[q], y.v[q], type, most));
         }
         dpari_kern_finish(&x, type, 0, 1.0f);
         for (i = 0; i < job->outs; i++) {
@@ -808,32 +719,18 @@ DPARI_KERN_INLINE void dpari_kern_most(const dpari_kern_job *job, int32_t type, 
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_kern_most_f32(const dpari_kern_job *job)
-{
-    if (job->op == DPAR_MAX) {
-        dpari_kern_most(job, DPAR_F32, 1);
-    } else {
-        dpari_kern_most(job, DPAR_F32, 0);
+#define DPARI_KERN_MOST(name, type)                                                                \
+    DPARI_STATIC_NOINLINE void name(const dpari_kern_job *job)                                     \
+    {                                                                                              \
+        if (job->op == DPAR_MAX) {                                                                 \
+            dpari_kern_most(job, type, 1);                                                         \
+        } else {                                                                                   \
+            dpari_kern_most(job, type, 0);                                                         \
+        }                                                                                          \
     }
-}
-
-DPARI_STATIC_NOINLINE void dpari_kern_most_f64(const dpari_kern_job *job)
-{
-    if (job->op == DPAR_MAX) {
-        dpari_kern_most(job, DPAR_F64, 1);
-    } else {
-        dpari_kern_most(job, DPAR_F64, 0);
-    }
-}
-
-DPARI_STATIC_NOINLINE void dpari_kern_most_i32(const dpari_kern_job *job)
-{
-    if (job->op == DPAR_MAX) {
-        dpari_kern_most(job, DPAR_I32, 1);
-    } else {
-        dpari_kern_most(job, DPAR_I32, 0);
-    }
-}
+DPARI_KERN_MOST(dpari_kern_most_f32, DPAR_F32)
+DPARI_KERN_MOST(dpari_kern_most_f64, DPAR_F64)
+DPARI_KERN_MOST(dpari_kern_most_i32, DPAR_I32)
 
 static int dpari_kern_whole_most(const dpari_kern_job *job)
 {
@@ -980,98 +877,60 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Computes x op y. Each result is stored in memory, because x87 rounds only then: f32 correctly,
- * f64 perhaps twice. */
-static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
+/* Returns the number whose bits these are: an f64, or an f32. */
+static double dpari_kern_number(uint64_t bits, int32_t type)
 {
-    uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
-    float a, b;
-    volatile float r;
-    dpari_kern_move(&a, &xs, 4);
-    dpari_kern_move(&b, &ys, 4);
+    const uint32_t low = (uint32_t)bits;
+    double d;
+    float f;
+    dpari_kern_move(&d, &bits, 8);
+    dpari_kern_move(&f, &low, 4);
+    return type == DPAR_F64 ? d : (double)f;
+}
+
+/* Computes x op y for floats. AVG divides by the integer y. Each result is stored in memory,
+ * because x87 rounds only then: f64 perhaps twice, and f32 correctly, because the result of an
+ * operation in f64, rounded to f32, equals that in f32. */
+static uint64_t dpari_kern_meet_floats(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    const double a = dpari_kern_number(x, type);
+    const double b = op == DPAR_AVG ? (double)y : dpari_kern_number(y, type);
+    volatile double exact;
+    volatile float f;
+    double d;
+    float rounded;
+    uint32_t low;
     switch (op) {
-    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_PRODUCT: exact = a * b; break;
     case DPAR_MAX: return a > b || a != a ? x : y;
     case DPAR_MIN: return a < b || a != a ? x : y;
-    case DPAR_AVG: r = a / b; break;
-    default: r = a + b; break;
+    case DPAR_AVG: exact = a / b; break;
+    default: exact = a + b; break;
     }
-    a = r;
-    dpari_kern_move(&xs, &a, 4);
-    return xs;
+    d = exact;
+    f = (float)d;
+    rounded = f;
+    dpari_kern_move(&x, &d, 8);
+    dpari_kern_move(&low, &rounded, 4);
+    return type == DPAR_F64 ? x : low;
 }
 
-static uint64_t dpari_kern_meet_f64(uint64_t x, uint64_t y, int32_t op)
-{
-    double a, b;
-    volatile double r;
-    dpari_kern_move(&a, &x, 8);
-    dpari_kern_move(&b, &y, 8);
-    switch (op) {
-    case DPAR_PRODUCT: r = a * b; break;
-    case DPAR_MAX: return a > b || a != a ? x : y;
-    case DPAR_MIN: return a < b || a != a ? x : y;
-    case DPAR_AVG: r = a / b; break;
-    default: r = a + b; break;
-    }
-    a = r;
-    dpari_kern_move(&x, &a, 8);
-    return x;
-}
-
-static int dpari_kern_signed(int32_t type)
-{
-    return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
-}
-
-/* Returns the integer whose low bits these are, sign-extended. */
-static int64_t dpari_kern_int(uint64_t bits, int32_t type)
-{
-    const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
-    const uint64_t size = bits & (sign - 1);
-    return (bits & sign) != 0 ? -(int64_t)(sign - 1 - size) - 1 : (int64_t)size;
-}
-
-static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_t op)
-{
-    const int is_signed = dpari_kern_signed(type);
-    const int more = is_signed ? dpari_kern_int(x, type) > dpari_kern_int(y, type) : x > y;
-    switch (op) {
-    case DPAR_PRODUCT: return x * y;
-    case DPAR_MAX: return more ? x : y;
-    case DPAR_MIN: return more ? y : x;
-    case DPAR_AVG: return is_signed ? (uint64_t)(dpari_kern_int(x, type) / (int64_t)y) : x / y;
-    default: return x + y;
-    }
-}
+#define DPARI_KERN_MEET(kind, wraps, compares, one, quotient)                                      \
+    case kind:                                                                                     \
+        switch (op) {                                                                              \
+        case DPAR_PRODUCT: return x * y;                                                           \
+        case DPAR_MAX: return (one)x > (one)y ? x : y;                                             \
+        case DPAR_MIN: return (one)x > (one)y ? y : x;                                             \
+        case DPAR_AVG: return (uint64_t)((quotient)(one)x / (quotient)y);                          \
+        default: return x + y;                                                                     \
+        }
 
 /* Computes x op y for accumulators. AVG divides x by the number y. */
 static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
 {
     switch (type) {
-    case DPAR_F64: return dpari_kern_meet_f64(x, y, op);
-    case DPAR_F32:
-    case DPAR_F16:
-    case DPAR_BF16: return dpari_kern_meet_f32(x, y, op);
-    default: return dpari_kern_meet_int(x, y, type, op);
-    }
-}
-
-/* Returns the number of inputs as an accumulator. */
-static uint64_t dpari_kern_number(int32_t n, int32_t type)
-{
-    const float f = (float)n;
-    const double d = n;
-    uint32_t f_bits;
-    uint64_t d_bits;
-    dpari_kern_move(&f_bits, &f, 4);
-    dpari_kern_move(&d_bits, &d, 8);
-    switch (type) {
-    case DPAR_F64: return d_bits;
-    case DPAR_F32:
-    case DPAR_F16:
-    case DPAR_BF16: return f_bits;
-    default: return (uint64_t)n;
+        DPARI_KERN_INTS(DPARI_KERN_MEET)
+    default: return dpari_kern_meet_floats(x, y, type, op);
     }
 }
 
@@ -1099,7 +958,7 @@ static void dpari_kern_run(dpari_kern_job *job)
             x = dpari_kern_meet(x, dpari_kern_round(y, wire, type), type, op) & all;
         }
         if (job->op == DPAR_AVG && job->ins > 1) {
-            x = dpari_kern_meet(x, dpari_kern_number(job->ins, type), type, DPAR_AVG);
+            x = dpari_kern_meet(x, (uint64_t)job->ins, type, DPAR_AVG);
         }
         x = dpari_kern_narrow(dpari_kern_round(x, wire, type), type);
         for (i = 0; i < job->outs; i++) {
@@ -1148,15 +1007,12 @@ DPARI_API DPARI_NOINLINE void dpari_kern_copy(void *to, const void *from, int64_
 #if DPARI_KERN_VECTOR
 DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned char *from)
 {
-    const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
-    const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
+    dpari_kern_quad x;
+    dpari_kern_load(&x, from, DPAR_U8);
     /* into the second-level cache, because more lines can be fetched into it at a time than into
      * the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
-    __builtin_memcpy(to, &a, 16);
-    __builtin_memcpy(to + 16, &b, 16);
-    __builtin_memcpy(to + 32, &c, 16);
-    __builtin_memcpy(to + 48, &d, 16);
+    dpari_kern_store(to, &x, 0);
 }
 #endif
 
@@ -1416,6 +1272,10 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
         int64_t i;                                                                                 \
         for (i = 0; i < count; i += DPARI_KERN_GROUP) {                                            \
             dpari_kern_ahead(from + i * (from_bytes));                                             \
+            if ((to_type) == DPAR_F64) {                                                           \
+                dpari_kern_ahead_to(to + 8 * i, 8 * (count - i));                                  \
+                dpari_kern_ahead_to(to + 8 * i + 64, 8 * (count - i) - 64);                        \
+            }                                                                                      \
             dpari_kern_group(to + i * (to_bytes), to_type, from + i * (from_bytes), from_type);    \
         }                                                                                          \
     }
@@ -1436,55 +1296,70 @@ enum { DPARI_KERN_ASKS = 131072 }; /* elements from which a query of the CPU's f
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
-typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
-typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which are rare, are converted without wide vectors. */
-DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
-                                                 int64_t count)
+/* Loads eight f16 as f32. */
+__attribute__((target("avx2,f16c"), always_inline)) static inline void
+dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from)
+{
+    const dpari_kern_u4 x = dpari_kern_get(from);
+    __asm__("vcvtph2ps %1, %0" : "=x"(*to) : "x"(x));
+}
+
+/* Stores 16 floats as 16-bit elements. Returns 0 if one of them is NaN; then nothing is stored. */
+__attribute__((target("avx2,f16c"), always_inline)) static inline int
+dpari_kern_wide_put(unsigned char *to, const dpari_kern_f8 *low, const dpari_kern_f8 *high,
+                    int32_t type)
+{
+    const dpari_kern_f8 sum = *low + *high;
+    dpari_kern_w8 a = (dpari_kern_w8)*low, b = (dpari_kern_w8)*high;
+    dpari_kern_l4 all;
+    dpari_kern_u4 x, y;
+    if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
+        return 0;
+    }
+    if (type == DPAR_F16) { /* $0 rounds to nearest even */
+        __asm__("vcvtps2ph $0, %1, %0" : "=x"(x) : "x"(*low));
+        __asm__("vcvtps2ph $0, %1, %0" : "=x"(y) : "x"(*high));
+        dpari_kern_put(to, x);
+        dpari_kern_put(to + 16, y);
+        return 1;
+    }
+    a = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
+    b = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+    all = (dpari_kern_l4)__builtin_ia32_packusdw256((dpari_kern_s8)a, (dpari_kern_s8)b);
+    all = __builtin_ia32_permdi256(all, 0xd8); /* halves of a and of b side by side */
+    __builtin_memcpy(to, &all, 32);
+    return 1;
+}
+
+/* Converts f32 to 16 bits. Groups with a NaN, which are rare, are converted without wide vectors.
+ */
+__attribute__((target("avx2,f16c"), always_inline)) static inline void
+dpari_kern_wide_thin(unsigned char *to, const unsigned char *from, int64_t count, int32_t type)
 {
     int64_t i;
     for (i = 0; i < count; i += DPARI_KERN_GROUP) {
-        dpari_kern_w8 a, b;
-        dpari_kern_f8 sum;
+        dpari_kern_f8 a, b;
         dpari_kern_ahead(from + 4 * i);
         __builtin_memcpy(&a, from + 4 * i, 32);
         __builtin_memcpy(&b, from + 4 * i + 32, 32);
-        sum = (dpari_kern_f8)a + (dpari_kern_f8)b;
-        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
-            dpari_kern_group_any(to + 2 * i, DPAR_BF16, from + 4 * i, DPAR_F32);
-        } else {
-            dpari_kern_l4 all;
-            a = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
-            b = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-            all = (dpari_kern_l4)__builtin_ia32_packusdw256((dpari_kern_s8)a, (dpari_kern_s8)b);
-            all = __builtin_ia32_permdi256(all, 0xd8); /* halves of a and of b side by side */
-            __builtin_memcpy(to + 2 * i, &all, 32);
+        if (!dpari_kern_wide_put(to + 2 * i, &a, &b, type)) {
+            dpari_kern_group_any(to + 2 * i, type, from + 4 * i, DPAR_F32);
         }
     }
+}
+
+DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
+                                                 int64_t count)
+{
+    dpari_kern_wide_thin(to, from, count, DPAR_BF16);
 }
 
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f16(unsigned char *to, const unsigned char *from,
                                                 int64_t count)
 {
-    int64_t i;
-    for (i = 0; i < count; i += DPARI_KERN_GROUP) {
-        dpari_kern_f8 a, b, sum;
-        dpari_kern_u4 x, y;
-        dpari_kern_ahead(from + 4 * i);
-        __builtin_memcpy(&a, from + 4 * i, 32);
-        __builtin_memcpy(&b, from + 4 * i + 32, 32);
-        sum = a + b;
-        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
-            dpari_kern_group_any(to + 2 * i, DPAR_F16, from + 4 * i, DPAR_F32);
-        } else { /* $0 rounds to nearest even */
-            __asm__("vcvtps2ph $0, %1, %0" : "=x"(x) : "x"(a));
-            __asm__("vcvtps2ph $0, %1, %0" : "=x"(y) : "x"(b));
-            dpari_kern_put(to + 2 * i, x);
-            dpari_kern_put(to + 2 * i + 16, y);
-        }
-    }
+    dpari_kern_wide_thin(to, from, count, DPAR_F16);
 }
 
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f16_f32(unsigned char *to, const unsigned char *from,
@@ -1492,100 +1367,45 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f16_f32(unsigned char *to, const unsigne
 {
     int64_t i;
     for (i = 0; i < count; i += 8) {
-        const dpari_kern_u4 x = dpari_kern_get(from + 2 * i);
         dpari_kern_f8 a;
         dpari_kern_ahead(from + 2 * i);
-        __asm__("vcvtph2ps %1, %0" : "=x"(a) : "x"(x));
+        dpari_kern_wide_half(&a, from + 2 * i);
         __builtin_memcpy(to + 4 * i, &a, 32);
     }
 }
 
-DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f64(unsigned char *to, const unsigned char *from,
-                                                int64_t count)
-{
-    int64_t i;
-    for (i = 0; i < count; i += 4) {
-        const dpari_kern_u4 x = dpari_kern_get(from + 4 * i);
-        dpari_kern_d4 a;
-        dpari_kern_ahead(from + 4 * i);
-        __asm__("vcvtps2pd %1, %0" : "=x"(a) : "x"(x));
-        __builtin_memcpy(to + 8 * i, &a, 32);
-    }
-}
-
-/* Loads eight 16-bit elements and converts them to f32. */
-__attribute__((target("avx2,f16c"), always_inline)) static inline void
-dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
-{
-    const dpari_kern_u4 x = dpari_kern_get(from);
-    dpari_kern_w8 a;
-    if (type == DPAR_F16) {
-        __asm__("vcvtph2ps %1, %0" : "=x"(*to) : "x"(x));
-    } else {
-        __asm__("vpmovzxwd %1, %0" : "=x"(a) : "x"(x));
-        *to = (dpari_kern_f8)(a << 16);
-    }
-}
-
-/* Sums two inputs from job->at on. Returns where the rest begins. If 16 elements have a NaN among
- * them, dpari_kern_any sums them. */
-__attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
-dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
+/* Sums two inputs of f16 from job->at on. Returns where the rest begins. If 16 elements have a NaN
+ * among them, dpari_kern_any sums them. */
+DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_sum_f16(const dpari_kern_job *job)
 {
     const unsigned char *x = (const unsigned char *)job->in[0];
     const unsigned char *y = (const unsigned char *)job->in[1];
     unsigned char *to = (unsigned char *)job->out[0];
     int64_t at;
     for (at = job->at; at + 32 <= job->end; at += 32) {
-        dpari_kern_f8 p, q, r;
-        dpari_kern_l4 all;
-        dpari_kern_u4 low, high;
+        dpari_kern_f8 low, high, other;
         dpari_kern_ahead(x + at);
         dpari_kern_ahead(y + at);
-        dpari_kern_wide_half(&p, x + at, type);
-        dpari_kern_wide_half(&r, y + at, type);
-        p = p + r;
-        dpari_kern_wide_half(&q, x + at + 16, type);
-        dpari_kern_wide_half(&r, y + at + 16, type);
-        q = q + r;
-        r = p + q;
-        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(r != r)) != 0, 0)) {
+        dpari_kern_wide_half(&low, x + at);
+        dpari_kern_wide_half(&other, y + at);
+        low += other;
+        dpari_kern_wide_half(&high, x + at + 16);
+        dpari_kern_wide_half(&other, y + at + 16);
+        high += other;
+        if (!dpari_kern_wide_put(to + at, &low, &high, DPAR_F16)) {
             dpari_kern_any(job, at, at + 32);
-        } else if (type == DPAR_F16) {
-            __asm__("vcvtps2ph $0, %1, %0" : "=x"(low) : "x"(p));
-            __asm__("vcvtps2ph $0, %1, %0" : "=x"(high) : "x"(q));
-            dpari_kern_put(to + at, low);
-            dpari_kern_put(to + at + 16, high);
-        } else {
-            dpari_kern_w8 a = (dpari_kern_w8)p, b = (dpari_kern_w8)q;
-            a = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
-            b = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-            all = (dpari_kern_l4)__builtin_ia32_packusdw256((dpari_kern_s8)a, (dpari_kern_s8)b);
-            all = __builtin_ia32_permdi256(all, 0xd8);
-            __builtin_memcpy(to + at, &all, 32);
         }
     }
     return at;
 }
 
-DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_sum_bf16(const dpari_kern_job *job)
-{
-    return dpari_kern_wide_sum_of(job, DPAR_BF16);
-}
-
-DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_sum_f16(const dpari_kern_job *job)
-{
-    return dpari_kern_wide_sum_of(job, DPAR_F16);
-}
-
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
 {
     if (job->op != DPAR_SUM || job->ins != 2 || job->outs != 1 || job->stream ||
-        job->end - job->at < 2 * DPARI_KERN_ASKS ||
-        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_cpu_wide()) {
+        job->end - job->at < 2 * DPARI_KERN_ASKS || job->type != DPAR_F16 || !dpari_cpu_wide()) {
         return job->at;
     }
-    return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
+    return dpari_kern_wide_sum_f16(job);
 }
 
 /* Converts groups if there is a loop with wide vectors for these types. Returns 0 if there is
@@ -1599,8 +1419,6 @@ static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsi
         dpari_kern_wide_f32_bf16(to, from, count);
     } else if (to_type == DPAR_F16) {
         dpari_kern_wide_f32_f16(to, from, count);
-    } else if (to_type == DPAR_F64) {
-        dpari_kern_wide_f32_f64(to, from, count);
     } else {
         return 0;
     }
@@ -1710,24 +1528,15 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b
 DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
                                            const double *by, int32_t n, int64_t at)
 {
-    dpari_kern_d2 a = {0.0, 0.0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a;
+    dpari_kern_d2 low[4] = {{0.0, 0.0}}, high[4] = {{0.0, 0.0}};
     int32_t j;
     for (j = 0; j < n; j++) {
         const unsigned char *from = (const unsigned char *)row[j] + at;
         const dpari_kern_d2 w = {by[j], by[j]};
-        a += w * dpari_kern_two(from);
-        b += w * dpari_kern_two(from + 8);
-        c += w * dpari_kern_two(from + 16);
-        d += w * dpari_kern_two(from + 24);
-        e += w * dpari_kern_two(from + 32);
-        f += w * dpari_kern_two(from + 40);
-        g += w * dpari_kern_two(from + 48);
-        h += w * dpari_kern_two(from + 56);
+        DPARI_FOUR(low[q] += w * dpari_kern_two(from + 16 * q);
+                   high[q] += w * dpari_kern_two(from + 16 * q + 8));
     }
-    x->v[0] = dpari_kern_four(a, b);
-    x->v[1] = dpari_kern_four(c, d);
-    x->v[2] = dpari_kern_four(e, f);
-    x->v[3] = dpari_kern_four(g, h);
+    DPARI_FOUR(x->v[q] = dpari_kern_four(low[q], high[q]));
 }
 #endif
 
@@ -1765,42 +1574,6 @@ DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by
     }
 }
 
-#if DPARI_KERN_WIDE
-/* Scales whole groups up to the first with a NaN, which is left unchanged. Returns the number of
- * elements that were scaled. */
-DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, double by, int64_t n)
-{
-    const dpari_kern_d4 times = {by, by, by, by};
-    int64_t i;
-    for (i = 0; n - i >= 16; i += 16) {
-        const dpari_kern_m4 *from = (const dpari_kern_m4 *)(const void *)(x + i);
-        dpari_kern_d4 a, b, c, d;
-        dpari_kern_f4 e, f, g, h, sum;
-        __asm__("vcvtps2pd %1, %0" : "=x"(a) : "m"(from[0]));
-        __asm__("vcvtps2pd %1, %0" : "=x"(b) : "m"(from[1]));
-        __asm__("vcvtps2pd %1, %0" : "=x"(c) : "m"(from[2]));
-        __asm__("vcvtps2pd %1, %0" : "=x"(d) : "m"(from[3]));
-        a *= times;
-        b *= times;
-        c *= times;
-        d *= times;
-        __asm__("vcvtpd2psy %1, %0" : "=x"(e) : "x"(a));
-        __asm__("vcvtpd2psy %1, %0" : "=x"(f) : "x"(b));
-        __asm__("vcvtpd2psy %1, %0" : "=x"(g) : "x"(c));
-        __asm__("vcvtpd2psy %1, %0" : "=x"(h) : "x"(d));
-        sum = (e + f) + (g + h);
-        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-            break;
-        }
-        dpari_kern_put((unsigned char *)(to + i), (dpari_kern_u4)e);
-        dpari_kern_put((unsigned char *)(to + i + 4), (dpari_kern_u4)f);
-        dpari_kern_put((unsigned char *)(to + i + 8), (dpari_kern_u4)g);
-        dpari_kern_put((unsigned char *)(to + i + 12), (dpari_kern_u4)h);
-    }
-    return i;
-}
-#endif
-
 /* Scales at most 8 elements; each NaN becomes the same one. */
 static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t n)
 {
@@ -1816,22 +1589,15 @@ static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t
 
 DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n)
 {
-    int64_t i = 0, k;
-#if DPARI_KERN_WIDE
-    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
-#endif
-    for (; i < n; i += k) {
+    int64_t i, k;
+    for (i = 0; i < n; i += k) {
         k = dpari_least(8, n - i);
 #if DPARI_KERN_VECTOR
-#if DPARI_KERN_WIDE
-        if (wide) {
-            i += dpari_kern_wide_scaled(to + i, x + i, by, n - i);
-            k = dpari_least(8, n - i);
-        }
-#endif
         if (k == 8) {
             const dpari_kern_d2 times = {by, by};
             const unsigned char *at = (const unsigned char *)(x + i);
+            dpari_kern_ahead(at);
+            dpari_kern_ahead_to(to + i, 4 * (n - i));
             const dpari_kern_u4 c =
                 dpari_kern_four(times * dpari_kern_two(at), times * dpari_kern_two(at + 8));
             const dpari_kern_u4 d =
@@ -1863,56 +1629,15 @@ DPARI_KERN_INLINE void dpari_kern_add_eight(unsigned char *to, const unsigned ch
     b += (dpari_kern_f4)DPARI_KERN_WORDS(even, odd, 2, 6, 3, 7);
     sum = a + b;
     if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-        a = (dpari_kern_f4)dpari_kern_quiet_f32((dpari_kern_u4)a);
-        b = (dpari_kern_f4)dpari_kern_quiet_f32((dpari_kern_u4)b);
+        a = (dpari_kern_f4)dpari_kern_quiet((dpari_kern_u4)a, DPAR_F32);
+        b = (dpari_kern_f4)dpari_kern_quiet((dpari_kern_u4)b, DPAR_F32);
     }
     dpari_kern_put(to, (dpari_kern_u4)a);
     dpari_kern_put(to + 16, (dpari_kern_u4)b);
 }
 #endif
 
-#if DPARI_KERN_WIDE
-__attribute__((target("avx2,f16c"), always_inline)) static inline void
-dpari_kern_widen_eight(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
-{
-    const dpari_kern_u4 x = dpari_kern_get(from);
-    dpari_kern_w8 bits;
-    if (type == DPAR_F16) {
-        __asm__("vcvtph2ps %1, %0" : "=x"(*to) : "x"(x));
-    } else {
-        __asm__("vpmovzxwd %1, %0" : "=x"(bits) : "x"(x));
-        *to = (dpari_kern_f8)(bits << 16);
-    }
-}
-
-/* Adds sixteen elements at a time up to the first NaN. Returns the number of elements added. */
-DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsigned char *from,
-                                                  int32_t type, int64_t n)
-{
-    int64_t i;
-    for (i = 0; n - i >= 16; i += 16) {
-        dpari_kern_f8 a, b, p, q, sum;
-        dpari_kern_ahead(from + 2 * i);
-        dpari_kern_ahead(to + 4 * i);
-        __builtin_memcpy(&a, to + 4 * i, 32);
-        __builtin_memcpy(&b, to + 4 * i + 32, 32);
-        dpari_kern_widen_eight(&p, from + 2 * i, type);
-        dpari_kern_widen_eight(&q, from + 2 * i + 16, type);
-        a += p;
-        b += q;
-        sum = a + b;
-        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
-            break;
-        }
-        __builtin_memcpy(to + 4 * i, &a, 32);
-        __builtin_memcpy(to + 4 * i + 32, &b, 32);
-    }
-    return i;
-}
-#endif
-
-/* Adds eight elements at a time; each NaN becomes the same one. */
-static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64_t n)
+DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *from, int32_t type, int64_t n)
 {
     const unsigned char *f = (const unsigned char *)from;
     float x[8];
@@ -1921,6 +1646,8 @@ static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
     for (; n - i >= 8; i += 8) {
+        dpari_kern_ahead(f + 2 * i);
+        dpari_kern_ahead_to(to + i, 4 * (n - i));
         if (type == DPAR_BF16) {
             dpari_kern_add_eight((unsigned char *)(to + i), f + 2 * i, DPAR_BF16);
         } else {
@@ -1936,25 +1663,6 @@ static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64
         dpari_kern_convert(x, DPAR_F32, f + 2 * i, type, some);
         dpari_kern_reduce(out, 1, in, 2, some, DPAR_F32, DPAR_SUM, 0);
     }
-}
-
-DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n)
-{
-    int64_t i = 0;
-#if DPARI_KERN_WIDE
-    const unsigned char *from = (const unsigned char *)x;
-    const int wide = n >= DPARI_KERN_ASKS && dpari_cpu_wide();
-    while (wide && n - i >= 16) {
-        const int64_t done =
-            dpari_kern_wide_add_to((unsigned char *)(to + i), from + 2 * i, type, n - i);
-        i += done;
-        if (n - i >= 16) {
-            dpari_kern_add_some(to + i, from + 2 * i, type, 16);
-            i += 16;
-        }
-    }
-#endif
-    dpari_kern_add_some(to + i, (const unsigned char *)x + 2 * i, type, n - i);
 }
 
 DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)

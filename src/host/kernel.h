@@ -9,6 +9,27 @@
 #include "../base/box.h"
 #include "../base/type.h"
 
+/* Repeats a statement for q = 0, 1, 2 and 3. In a loop gcc would keep the vectors in memory. */
+#define DPARI_FOUR(statement)                                                                      \
+    do {                                                                                           \
+        {                                                                                          \
+            enum { q = 0 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+        {                                                                                          \
+            enum { q = 1 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+        {                                                                                          \
+            enum { q = 2 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+        {                                                                                          \
+            enum { q = 3 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+    } while (0)
+
 /* Reduces: sets each of `count` elements of every out[j] to in[0][e] op in[1][e] op ..., in that
  * order. F16 and BF16 accumulate in f32 and are rounded once, to nearest even. AVG is the sum (of
  * 16-bit types the sum in f32) divided by `ins`. Sums and products of integers wrap, and AVG of

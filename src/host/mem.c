@@ -181,8 +181,8 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
     if (sums == DPAR_F64) {
         dpari_elements_load((double *)to, from, i, n, type);
-    } else if (type == DPAR_F32) {
-        dpari_kern_copy(to, at, n * 4, 0);
+    } else if (type == sums) {
+        dpari_kern_copy(to, at, n * dpar_type_bytes(type), 0);
     } else {
         dpari_kern_convert(to, DPAR_F32, at, type, n);
     }
@@ -240,29 +240,14 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
     }
 }
 
-static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
+/* Divides n sums of integers, which have wrapped to their type, by the number of parts. */
+static void dpari_mem_divide(void *sums, int64_t n, int32_t type, int64_t parts)
 {
-    const int32_t type = reduce->to_type;
-    /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
-    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
-    int64_t i, p;
-    for (i = 0; i < reduce->count; i++) {
-        uint64_t x = dpari_mem_int(reduce->from, i, type);
-        for (p = 1; p < reduce->parts; p++) {
-            const uint64_t y = dpari_mem_int(reduce->from, p * reduce->stride + i, type);
-            switch (reduce->op) {
-            case DPAR_PRODUCT: x *= y; break;
-            case DPAR_MAX: x = (x ^ flip) > (y ^ flip) ? x : y; break;
-            case DPAR_MIN: x = (x ^ flip) > (y ^ flip) ? y : x; break;
-            default: x += y; break;
-            }
-        }
-        dpari_mem_put_int(reduce->to, i, type, x);
-        if (reduce->op == DPAR_AVG) {
-            x = dpari_mem_int(reduce->to, i, type); /* the sum, wrapped to the type */
-            x = flip != 0 ? (uint64_t)((int64_t)x / reduce->parts) : x / (uint64_t)reduce->parts;
-            dpari_mem_put_int(reduce->to, i, type, x);
-        }
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint64_t x = dpari_mem_int(sums, i, type);
+        x = type != DPAR_U64 ? (uint64_t)((int64_t)x / parts) : x / (uint64_t)parts;
+        dpari_mem_put_int(sums, i, type, x);
     }
 }
 
@@ -299,10 +284,6 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *re
     if (!dpari_mem_reduce_fits(reduce)) {
         return DPAR_E_ARG;
     }
-    if (!dpari_is_float(reduce->to_type)) {
-        dpari_mem_reduce_ints(reduce);
-        return DPAR_OK;
-    }
     in[0] = x;
     in[1] = y;
     for (i = 0; i < reduce->count; i += DPARI_ELEMENTS) {
@@ -314,7 +295,14 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *re
             dpari_mem_load(y, reduce->sum_type, part, reduce->from_type, i, n);
             dpari_kern_reduce(out, 1, in, 2, n, reduce->sum_type, op, 0);
         }
-        dpari_mem_reduce_end(reduce, x, i, n);
+        if (dpari_is_float(reduce->to_type)) {
+            dpari_mem_reduce_end(reduce, x, i, n);
+            continue;
+        }
+        if (reduce->op == DPAR_AVG) {
+            dpari_mem_divide(x, n, reduce->to_type, reduce->parts);
+        }
+        dpari_kern_copy((unsigned char *)reduce->to + i * bytes, x, n * bytes, 0);
     }
     return DPAR_OK;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
  * are stored. For F64 and F32, loops work on the arrays directly. On x86-64 these loops are also
- * compiled for AVX2 and AVX-512. All versions give the same bits, because products are not fused
- * with sums. */
+ * compiled for AVX2. Both versions give the same bits, because products are not fused with sums. */
 #include "optimizer.h"
 
 #include "../base/arith.h"
@@ -12,6 +11,7 @@
 #include "elements.h"
 #include "optimizer_private.h"
 #include "random_private.h"
+#include "vectors.h"
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind)
 {
@@ -149,84 +149,91 @@ typedef struct dpari_optim_now {
     double reach, fix; /* AdamW: rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
     uint64_t index; /* index of the piece's first element, for random numbers */
-    /* vectors of the CPU: 0 if there are none of 4 doubles, 1 for 4 doubles, 2 or more for 8 */
-    int32_t wide;
+    int32_t wide;   /* dpari_cpu_wide */
 } dpari_optim_now;
 enum { DPARI_OPTIM_ASKS = 4096 }; /* with fewer elements, querying the CPU takes too long */
 
 /* The functions below process several elements at a time, in f64, of arrays that are all F64 or all
  * F32. Each operation is correctly rounded, so the bits do not depend on how many elements are
  * processed at once. */
-#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
-#define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
+#if DPARI_LANES_VECTOR
+#define DPARI_OPTIM_INLINE DPARI_LANES_INLINE
 enum { DPARI_OPTIM_STEP = 4 };
-typedef double dpari_optim_some __attribute__((vector_size(32)));
-typedef float dpari_optim_f4 __attribute__((vector_size(16)));
-typedef int32_t dpari_optim_i4 __attribute__((vector_size(16)));
+typedef dpari_lanes_d4 dpari_optim_some;
+#define DPARI_OPTIM_ZERO                                                                           \
+    {                                                                                              \
+        0.0, 0.0, 0.0, 0.0                                                                         \
+    }
 
 DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, int64_t i,
-                                        int32_t type)
+                                        int32_t type, int wide)
 {
-    dpari_optim_f4 f;
+    dpari_lanes_f4 f;
     if (type == DPAR_F64) {
-        __builtin_memcpy(x, (const double *)from + i, sizeof *x);
+        dpari_lanes_get(x, (const double *)from + i);
+    } else {
+        dpari_lanes_get(&f, (const float *)from + i);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", *x, f, dpari_lanes_d4);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
+                                        const dpari_optim_some *x, int wide)
+{
+    dpari_lanes_f4 f;
+    if (type == DPAR_F64) {
+        dpari_lanes_put((double *)to + i, x);
+    } else {
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, *x, dpari_lanes_f4);
+        dpari_lanes_put((float *)to + i, &f);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x, int wide)
+{
+#if DPARI_LANES_ASM
+    const dpari_optim_some zero = DPARI_OPTIM_ZERO;
+    if (wide) {
+        __asm__("vmaxpd %1, %2, %0" : "=x"(*x) : "x"(*x), "x"(zero)); /* a NaN in x stays */
+        __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(*x));
         return;
     }
-    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
-    {
-#if defined(__clang__) || __GNUC__ >= 9
-        *x = __builtin_convertvector(f, dpari_optim_some);
-#else
-        const dpari_optim_some d = {(double)f[0], (double)f[1], (double)f[2], (double)f[3]};
-        *x = d;
 #endif
-    }
+    (void)wide;
+    DPARI_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
 }
 
-/* Stores elements. All NaNs get the same bits, as in dpari_elements_store. */
-DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
-                                        const dpari_optim_some *x)
+DPARI_OPTIM_INLINE double dpari_optim_total(const dpari_optim_some *x)
 {
-    const dpari_optim_i4 quiet = {0x7fc00000, 0x7fc00000, 0x7fc00000, 0x7fc00000};
-    if (type == DPAR_F64) {
-        __builtin_memcpy((double *)to + i, x, sizeof *x);
-    } else {
-#if defined(__clang__) || __GNUC__ >= 9
-        const dpari_optim_f4 f = __builtin_convertvector(*x, dpari_optim_f4);
-#else
-        const dpari_optim_some d = *x;
-        const dpari_optim_f4 f = {(float)d[0], (float)d[1], (float)d[2], (float)d[3]};
-#endif
-        const dpari_optim_i4 nan = (dpari_optim_i4)(f != f);
-        const dpari_optim_i4 bits = ((dpari_optim_i4)f & ~nan) | (quiet & nan);
-        __builtin_memcpy((float *)to + i, &bits, sizeof bits);
-    }
-}
-
-DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x)
-{
-    const dpari_optim_some y = {dpari_elements_sqrt((*x)[0]), dpari_elements_sqrt((*x)[1]),
-                                dpari_elements_sqrt((*x)[2]), dpari_elements_sqrt((*x)[3])};
-    *x = y;
+    return ((*x)[0] + (*x)[2]) + ((*x)[1] + (*x)[3]);
 }
 #else
 #define DPARI_OPTIM_INLINE static
 enum { DPARI_OPTIM_STEP = 1 };
 typedef double dpari_optim_some;
+#define DPARI_OPTIM_ZERO 0.0
 
-static void dpari_optim_get(double *x, const void *from, int64_t i, int32_t type)
+static void dpari_optim_get(double *x, const void *from, int64_t i, int32_t type, int wide)
 {
-    dpari_elements_load(x, from, i, 1, type);
+    (void)wide;
+    *x = dpari_element_get(from, type, i);
 }
 
-static void dpari_optim_put(void *to, int64_t i, int32_t type, const double *x)
+static void dpari_optim_put(void *to, int64_t i, int32_t type, const double *x, int wide)
 {
-    dpari_elements_store(to, x, i, 1, type);
+    (void)wide;
+    dpari_element_put(to, type, i, *x);
 }
 
-static void dpari_optim_root(double *x)
+static void dpari_optim_root(double *x, int wide)
 {
+    (void)wide;
     *x = dpari_elements_sqrt(*x);
+}
+
+static double dpari_optim_total(const double *x)
+{
+    return *x;
 }
 #endif
 
@@ -258,194 +265,128 @@ typedef struct dpari_optim_arrays {
     const void *g;   /* gradients */
 } dpari_optim_arrays;
 
-#define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
-    static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
-                     const dpari_optim_arrays *p, int64_t n)                                       \
-    {                                                                                              \
-        const double beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;                     \
-        const dpari_optim_now at = *now;                                                           \
-        const dpari_optim_arrays to = *p;                                                          \
-        int64_t i;                                                                                 \
-        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
-            some x, m, v, w, r;                                                                    \
-            get(&x, to.g, i, type);                                                                \
-            get(&m, to.m, i, type);                                                                \
-            get(&v, to.v, i, type);                                                                \
-            get(&w, to.w, i, type);                                                                \
-            times(&x, at.factor, &x);                                                              \
-            times(&m, beta1, &m);                                                                  \
-            times(&r, 1.0 - beta1, &x);                                                            \
-            m += r;                                                                                \
-            times(&v, beta2, &v);                                                                  \
-            times(&r, 1.0 - beta2, &x);                                                            \
-            times##_each(&r, &r, &x);                                                              \
-            v += r;                                                                                \
-            times(&r, at.fix, &v);                                                                 \
-            root(&r);                                                                              \
-            times(&w, at.shrink, &w);                                                              \
-            times(&x, at.reach, &m);                                                               \
-            w -= x / (r + epsilon);                                                                \
-            put(to.m, i, type, &m);                                                                \
-            put(to.v, i, type, &v);                                                                \
-            put(to.w, i, type, &w);                                                                \
-        }                                                                                          \
+/* Gives NaNs of F32 the same bits, as in dpari_elements_store. It is called if a sum of all new
+ * weights is NaN, because a weight is NaN if one of its moments is. */
+DPARI_STATIC_NOINLINE void dpari_optim_quiet(const dpari_optim_arrays *p, int64_t n, int moments)
+{
+    dpari_elements_quiet((float *)p->w, n);
+    if (moments > 0) {
+        dpari_elements_quiet((float *)p->m, n);
     }
-#define DPARI_OPTIM_SGD(name, type, some, get, put, times)                                         \
+    if (moments > 1) {
+        dpari_elements_quiet((float *)p->v, n);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now,
+                                          const dpari_optim_arrays *p, int64_t n, int32_t type,
+                                          int wide)
+{
+    const double beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;
+    const dpari_optim_now at = *now;
+    const dpari_optim_arrays to = *p;
+    dpari_optim_some all = DPARI_OPTIM_ZERO;
+    double sum;
+    int64_t i;
+    for (i = 0; i < n; i += DPARI_OPTIM_STEP) {
+        dpari_optim_some x, m, v, w, r;
+        dpari_optim_get(&x, to.g, i, type, wide);
+        dpari_optim_get(&m, to.m, i, type, wide);
+        dpari_optim_get(&v, to.v, i, type, wide);
+        dpari_optim_get(&w, to.w, i, type, wide);
+        dpari_optim_times(&x, at.factor, &x);
+        dpari_optim_times(&m, beta1, &m);
+        dpari_optim_times(&r, 1.0 - beta1, &x);
+        m += r;
+        dpari_optim_times(&v, beta2, &v);
+        dpari_optim_times(&r, 1.0 - beta2, &x);
+        dpari_optim_times_each(&r, &r, &x);
+        v += r;
+        dpari_optim_times(&r, at.fix, &v);
+        dpari_optim_root(&r, wide);
+        dpari_optim_times(&w, at.shrink, &w);
+        dpari_optim_times(&x, at.reach, &m);
+        w -= x / (r + epsilon);
+        dpari_optim_put(to.m, i, type, &m, wide);
+        dpari_optim_put(to.v, i, type, &v, wide);
+        dpari_optim_put(to.w, i, type, &w, wide);
+        all += w;
+    }
+    sum = dpari_optim_total(&all);
+    if (type == DPAR_F32 && sum != sum) {
+        dpari_optim_quiet(p, n, 2);
+    }
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now,
+                                        const dpari_optim_arrays *p, int64_t n, int32_t type,
+                                        int wide)
+{
+    const double momentum = o->momentum, decay = o->decay;
+    const dpari_optim_now at = *now;
+    const dpari_optim_arrays to = *p;
+    const int nesterov = o->nesterov;
+    dpari_optim_some all = DPARI_OPTIM_ZERO;
+    double sum;
+    int64_t i;
+    for (i = 0; i < n; i += DPARI_OPTIM_STEP) {
+        dpari_optim_some x, m, w, r;
+        dpari_optim_get(&x, to.g, i, type, wide);
+        dpari_optim_get(&w, to.w, i, type, wide);
+        dpari_optim_times(&x, at.factor, &x);
+        dpari_optim_times(&r, decay, &w);
+        x += r;
+        if (to.m != NULL) {
+            dpari_optim_get(&m, to.m, i, type, wide);
+            dpari_optim_times(&m, momentum, &m);
+            m += x;
+            dpari_optim_put(to.m, i, type, &m, wide);
+            dpari_optim_times(&r, momentum, &m);
+            x = nesterov ? x + r : m;
+        }
+        dpari_optim_times(&r, at.rate, &x);
+        w -= r;
+        dpari_optim_put(to.w, i, type, &w, wide);
+        all += w;
+    }
+    sum = dpari_optim_total(&all);
+    if (type == DPAR_F32 && sum != sum) {
+        dpari_optim_quiet(p, n, to.m != NULL);
+    }
+}
+
+/* Defines a function that updates n elements, a multiple of DPARI_OPTIM_STEP. */
+#define DPARI_OPTIM_UPDATE(name, wide)                                                             \
     static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
-                     const dpari_optim_arrays *p, int64_t n)                                       \
+                     const dpari_optim_arrays *p, int32_t type, int64_t n)                         \
     {                                                                                              \
-        const double momentum = o->momentum, decay = o->decay;                                     \
-        const dpari_optim_now at = *now;                                                           \
-        const dpari_optim_arrays to = *p;                                                          \
-        int64_t i;                                                                                 \
-        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
-            some x, m, w, r;                                                                       \
-            get(&x, to.g, i, type);                                                                \
-            get(&w, to.w, i, type);                                                                \
-            times(&x, at.factor, &x);                                                              \
-            times(&r, decay, &w);                                                                  \
-            x += r;                                                                                \
-            if (to.m != NULL) {                                                                    \
-                get(&m, to.m, i, type);                                                            \
-                times(&m, momentum, &m);                                                           \
-                m += x;                                                                            \
-                put(to.m, i, type, &m);                                                            \
-                times(&r, momentum, &m);                                                           \
-                x = o->nesterov ? x + r : m;                                                       \
+        if (o->kind != DPAR_OPTIMIZER_ADAMW) {                                                     \
+            if (type == DPAR_F64) {                                                                \
+                dpari_optim_sgd(o, now, p, n, DPAR_F64, wide);                                     \
+            } else {                                                                               \
+                dpari_optim_sgd(o, now, p, n, DPAR_F32, wide);                                     \
             }                                                                                      \
-            times(&r, at.rate, &x);                                                                \
-            w -= r;                                                                                \
-            put(to.w, i, type, &w);                                                                \
+        } else if (type == DPAR_F64) {                                                             \
+            dpari_optim_adamw(o, now, p, n, DPAR_F64, wide);                                       \
+        } else {                                                                                   \
+            dpari_optim_adamw(o, now, p, n, DPAR_F32, wide);                                       \
         }                                                                                          \
     }
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_some, dpari_optim_get,
-                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_some, dpari_optim_get,
-                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get, dpari_optim_put,
-                dpari_optim_times)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
-                dpari_optim_times)
-
-/* The same functions for a CPU with vectors of 4 doubles. */
-#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
-#define DPARI_OPTIM_WIDE 1
-#define DPARI_OPTIM_IN_WIDE __attribute__((target("avx2")))
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void
-dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t type)
-{
-    dpari_optim_f4 f;
-    if (type == DPAR_F64) {
-        dpari_optim_get(x, from, i, type);
-    } else { /* in assembly, because gcc emits five instructions for it */
-        __builtin_memcpy(&f, (const float *)from + i, sizeof f);
-        __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
-    }
-}
-
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_some *x)
-{
-    const dpari_optim_some zero = {0.0, 0.0, 0.0, 0.0};
-    dpari_optim_some y = *x;
-    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN in x stays */
-    __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
-}
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
-                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
-                                      dpari_optim_times)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_some,
-                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
-                                      dpari_optim_times)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_some,
-                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
-                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
-
-/* The same functions for a CPU with vectors of 8 doubles; only for F32. */
-#define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
-    typedef double dpari_optim_eight __attribute__((vector_size(64)));
-typedef float dpari_optim_f8 __attribute__((vector_size(32)));
-typedef int32_t dpari_optim_i8 __attribute__((vector_size(32)));
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_get_eight(dpari_optim_eight *x, const void *from, int64_t i, int32_t type)
-{
-    dpari_optim_f8 f;
-    (void)type;
-    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
-    __asm__("vcvtps2pd %1, %0" : "=v"(*x) : "vm"(f));
-}
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_put_eight(void *to, int64_t i, int32_t type, const dpari_optim_eight *x)
-{
-    const dpari_optim_i8 none = {0}, quiet = none + 0x7fc00000;
-    dpari_optim_f8 f;
-    dpari_optim_i8 nan, bits;
-    (void)type;
-    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(*x));
-    nan = (dpari_optim_i8)(f != f);
-    bits = ((dpari_optim_i8)f & ~nan) | (quiet & nan);
-    __builtin_memcpy((float *)to + i, &bits, sizeof bits);
-}
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_eight *x)
-{
-    const dpari_optim_eight zero = {0.0};
-    dpari_optim_eight y;
-    __asm__("vmaxpd %1, %2, %0" : "=v"(y) : "v"(*x), "v"(zero));
-    __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
-}
-
-/* Is in assembly, because a compiler could fuse the product with a sum. */
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
-                             const dpari_optim_eight *y)
-{
-    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
-}
-
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
-dpari_optim_times_eight(dpari_optim_eight *to, double by, const dpari_optim_eight *x)
-{
-    const dpari_optim_eight all = {by, by, by, by, by, by, by, by};
-    dpari_optim_times_eight_each(to, &all, x);
-}
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_ADAMW(dpari_optim_adamw_eight, DPAR_F32, dpari_optim_eight,
-                                       dpari_optim_get_eight, dpari_optim_put_eight,
-                                       dpari_optim_root_eight, dpari_optim_times_eight)
-DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_optim_eight,
-                                     dpari_optim_get_eight, dpari_optim_put_eight,
-                                     dpari_optim_times_eight)
-#else
-#define DPARI_OPTIM_WIDE 0
+DPARI_OPTIM_UPDATE(dpari_optim_usual, 0)
+#if DPARI_LANES_ASKED
+__attribute__((target("avx2"))) DPARI_OPTIM_UPDATE(dpari_optim_wide, 1)
 #endif
 
-    /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
-     * and the CPU. */
     static void dpari_optim_update(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
-    const int f64 = type == DPAR_F64, adamw = optimizer->kind == DPAR_OPTIMIZER_ADAMW;
-#if DPARI_OPTIM_WIDE
-    if (now->wide > 1 && !f64 && n % 8 == 0) {
-        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(optimizer, now, p, n);
-        return;
-    }
+#if DPARI_LANES_ASKED
     if (now->wide) {
-        if (adamw) {
-            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(optimizer, now, p, n);
-        } else {
-            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(optimizer, now, p, n);
-        }
+        dpari_optim_wide(optimizer, now, p, type, n);
         return;
     }
 #endif
-    if (adamw) {
-        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(optimizer, now, p, n);
-    } else {
-        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(optimizer, now, p, n);
-    }
+    dpari_optim_usual(optimizer, now, p, type, n);
 }
 
 /* The arrays that are stored, for dpari_optim_store. */
@@ -476,7 +417,7 @@ static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim
 static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
-    const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
+    const int64_t n = p->count / DPARI_OPTIM_STEP * DPARI_OPTIM_STEP;
     const int32_t type = p->weight_type, moments = dpari_optimizer_moments(optimizer);
     const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
     float g[DPARI_ELEMENTS];
@@ -526,7 +467,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.fix = 1.0 / (1.0 - dpari_optim_power(optimizer->beta2, t));
     now.t = t;
     now.index = p->index;
-    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
+    now.wide = DPARI_LANES_ASKED && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
     blocks.w = w;
     blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;

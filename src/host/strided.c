@@ -68,24 +68,18 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
 dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
 {
     const int64_t last = run - 32;
-    dpari_stride_u4 a, b, c, d;
+    dpari_stride_u4 v[4];
     int64_t at = 0;
     for (; at <= last - 96; at += 128) {
-        dpari_stride_copy(&a, f + at, 32);
-        dpari_stride_copy(&b, f + at + 32, 32);
-        dpari_stride_copy(&c, f + at + 64, 32);
-        dpari_stride_copy(&d, f + at + 96, 32);
-        dpari_stride_copy(t + at, &a, 32);
-        dpari_stride_copy(t + at + 32, &b, 32);
-        dpari_stride_copy(t + at + 64, &c, 32);
-        dpari_stride_copy(t + at + 96, &d, 32);
+        DPARI_FOUR(dpari_stride_copy(&v[q], f + at + 32 * q, 32));
+        DPARI_FOUR(dpari_stride_copy(t + at + 32 * q, &v[q], 32));
     }
     for (; at < last; at += 32) {
-        dpari_stride_copy(&a, f + at, 32);
-        dpari_stride_copy(t + at, &a, 32);
+        dpari_stride_copy(&v[0], f + at, 32);
+        dpari_stride_copy(t + at, &v[0], 32);
     }
-    dpari_stride_copy(&a, f + last, 32);
-    dpari_stride_copy(t + last, &a, 32);
+    dpari_stride_copy(&v[0], f + last, 32);
+    dpari_stride_copy(t + last, &v[0], 32);
 }
 
 DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *rows)
@@ -283,23 +277,14 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const 
 DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *sides, int32_t f64)
 {
     for (; sides->end - sides->f >= 64; sides->t += 64, sides->f += 64) {
-        const dpari_stride_u2 a =
-            dpari_stride_plus(dpari_stride_get(sides->t, 16), dpari_stride_get(sides->f, 16), f64);
-        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(sides->t + 16, 16),
-                                                    dpari_stride_get(sides->f + 16, 16), f64);
-        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(sides->t + 32, 16),
-                                                    dpari_stride_get(sides->f + 32, 16), f64);
-        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(sides->t + 48, 16),
-                                                    dpari_stride_get(sides->f + 48, 16), f64);
-        const dpari_stride_u2 all =
-            dpari_stride_plus(dpari_stride_plus(a, b, f64), dpari_stride_plus(c, e, f64), f64);
+        dpari_stride_u2 v[4], all;
+        DPARI_FOUR(v[q] = dpari_stride_met(sides->t + 16 * q, sides->f + 16 * q, 16, f64));
+        all = dpari_stride_plus(dpari_stride_plus(v[0], v[1], f64),
+                                dpari_stride_plus(v[2], v[3], f64), f64);
         if (dpari_stride_any(dpari_stride_nan(all, f64))) {
             break;
         }
-        dpari_stride_put(sides->t, a, 16);
-        dpari_stride_put(sides->t + 16, b, 16);
-        dpari_stride_put(sides->t + 32, c, 16);
-        dpari_stride_put(sides->t + 48, e, 16);
+        DPARI_FOUR(dpari_stride_put(sides->t + 16 * q, v[q], 16));
         if (sides->zero) {
             dpari_stride_zero_run(dpari_stride_writable(sides->f), 48, 16, 4);
         }
@@ -322,26 +307,18 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stri
     const dpari_stride_u4 zero = {0, 0, 0, 0};
     unsigned char *read;
     for (; sides->end - sides->f >= 128; sides->t += 128, sides->f += 128) {
-        const dpari_stride_u4 a = dpari_stride_met_wide(sides->t, sides->f, f64);
-        const dpari_stride_u4 b = dpari_stride_met_wide(sides->t + 32, sides->f + 32, f64);
-        const dpari_stride_u4 c = dpari_stride_met_wide(sides->t + 64, sides->f + 64, f64);
-        const dpari_stride_u4 e = dpari_stride_met_wide(sides->t + 96, sides->f + 96, f64);
-        const dpari_stride_u4 ab = dpari_stride_plus_wide(&a, &b, f64);
-        const dpari_stride_u4 ce = dpari_stride_plus_wide(&c, &e, f64);
-        const dpari_stride_u4 all = dpari_stride_plus_wide(&ab, &ce, f64);
-        if (dpari_stride_nan_wide(&all, f64)) {
+        dpari_stride_u4 v[4], low, high;
+        DPARI_FOUR(v[q] = dpari_stride_met_wide(sides->t + 32 * q, sides->f + 32 * q, f64));
+        low = dpari_stride_plus_wide(&v[0], &v[1], f64);
+        high = dpari_stride_plus_wide(&v[2], &v[3], f64);
+        low = dpari_stride_plus_wide(&low, &high, f64);
+        if (dpari_stride_nan_wide(&low, f64)) {
             break;
         }
-        dpari_stride_copy(sides->t, &a, 32);
-        dpari_stride_copy(sides->t + 32, &b, 32);
-        dpari_stride_copy(sides->t + 64, &c, 32);
-        dpari_stride_copy(sides->t + 96, &e, 32);
+        DPARI_FOUR(dpari_stride_copy(sides->t + 32 * q, &v[q], 32));
         if (sides->zero) {
             read = dpari_stride_writable(sides->f);
-            dpari_stride_copy(read, &zero, 32);
-            dpari_stride_copy(read + 32, &zero, 32);
-            dpari_stride_copy(read + 64, &zero, 32);
-            dpari_stride_copy(read + 96, &zero, 32);
+            DPARI_FOUR(dpari_stride_copy(read + 32 * q, &zero, 32));
         }
     }
     for (; sides->end - sides->f >= 32; sides->t += 32, sides->f += 32) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* vector_loops - private: loops over rows that process several elements at once, for norms,
- * cross-entropy, attention and 8-bit codes. On x86-64 there are several versions of each loop: for
- * vectors of 64 and 32 bytes, and for single elements. All give the same bits, because products are
- * not fused with sums, and sums always have the same order. */
+ * cross-entropy, attention and 8-bit codes. On x86-64 there are two versions of each loop: for
+ * vectors of 32 bytes, and for single elements. Both give the same bits, because products are not
+ * fused with sums, and sums always have the same order. */
 #ifndef DPARI_HOST_VECTOR_LOOPS_H
 #define DPARI_HOST_VECTOR_LOOPS_H
 

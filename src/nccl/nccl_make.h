@@ -10,20 +10,17 @@
 
 /* Methods by which ranks without a communicator find each other. */
 enum {
-    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise the first
-                       method below for which the environment has all it needs */
+    DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise DPAR_NCCL_NODE,
+                       DPAR_NCCL_ID or DPAR_NCCL_TCP, the first for which the environment has all
+                       that it needs */
     DPAR_NCCL_NODE, /* by dpar_init: all ranks are on this node */
-    DPAR_NCCL_PMI,  /* by PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), if the program does not
-                       call MPI_Init; once in a process */
-    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged, so that
-                       messages cannot name missing ranks */
-    DPAR_NCCL_FILE, /* by a file in a folder that all ranks see: `file`, or DPAR_NCCL_FILE. A file
-                       that a killed run left behind is ignored, except with no_watchdog */
-    DPAR_NCCL_TCP,  /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT,
-                       or MASTER_PORT. On several nodes torchrun itself listens at MASTER_PORT, so
-                       pass another port. If the address does not belong to rank 0's machine (a
-                       service's address, or a loopback name), rank 0 listens at all its own
-                       addresses */
+    DPAR_NCCL_PMI,  /* not supported: pass the communicator of dpar_mpi_make as host */
+    DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks: NCCL listens there on rank 0. If
+                       ranks are missing, no message can name them */
+    DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
+    DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
+                       sent over the store; otherwise as by DPAR_NCCL_ID */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -33,7 +30,7 @@ typedef struct dpar_nccl_rendezvous {
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
     uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
                             0 selects that of dpar_launcher_detect */
-    const char *file;    /* for DPAR_NCCL_FILE */
+    const char *file;    /* not used */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
     int32_t reserved; /* 0 */
@@ -90,52 +87,14 @@ typedef struct dpar_nccl_desc {
  * versions of NCCL. Fails with DPAR_E_ARG for rank_order without reduce_mem and comm_stream, and
  * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
- * Without a host it also fails with DPAR_E_ARG if the environment lacks a variable, which the
- * message names for each method, if the secret is too short, or if others can read its file. With
- * DPAR_NCCL_TCP the message of DPAR_E_TIMEOUT names the ranks that are missing, and a secret that
- * differs from rank 0's is DPAR_E_MISMATCH. */
+ * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
+ * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
+ * missing, except with DPAR_NCCL_ID. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 
 /* Returns the stream on which operations run, or NULL for a communicator of another engine.
  * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
-
-/* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
- * dpar_comm_release. In each later operation either all ranks must use memory that they registered
- * in the same call, or none may.
- *
- * memory, bytes: `bytes` must be equal on all ranks. Memory from dpar_comm_alloc becomes a window
- *                if `bytes` is a multiple of 4096 and NCCL has windows (2.27). Other memory becomes
- *                a buffer (2.19). With older versions nothing happens.
- *
- * Collective. Fails with DPAR_E_ARG, without a message, if comm is of another engine, if comm or
- * memory is NULL, or if bytes is below 1. Fails with DPAR_E_SYSTEM and NCCL's own message, or with
- * DPAR_E_MEMORY; both messages are in comm->why. */
-DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes);
-
-/* Makes a communicator of the ranks of comm, without the ranks that are lost. The others keep their
- * order.
- *
- * comm: made with desc.elastic = 1. It may be broken; free it afterwards as usual.
- * gone: [n] ranks of comm that are left out, in ascending order: at least one, and not this rank.
- *
- * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN if comm is not elastic or NCCL is
- * older than 2.27, and with DPAR_E_ARG if comm is of another engine, gone is not as described or
- * out is NULL. Fails with DPAR_E_TIMEOUT if not all ranks that stay call it before comm's deadline,
- * with DPAR_E_SYSTEM and NCCL's own message, or with DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
-                                      dpar_comm **out, dpar_why *why);
-
-/* Writes a report about NCCL, to follow the report of dpar_doctor. Each problem, for example that
- * NCCL uses sockets, is a line "WRONG: ... -> what to do". Returns the number of these lines. The
- * report names the version, features that it lacks, whether ranks share a device for tests, and the
- * transports found in desc.log_file. On rank 0 of comm it also tells where rank 0 listens, and
- * which secret protects that address.
- *
- * comm: may be NULL.
- *
- * Local. */
-DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 
 #endif

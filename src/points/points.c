@@ -422,6 +422,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
         }
     }
     plan->x.step[0].meets = plan->x.shared > 0;
+    dpari_pt_set_functions(plan);
     return dpari_pt_explain(plan->head.comm, status, why);
 }
 
@@ -474,7 +475,6 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
     plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     plan->x.self = -1;
-    dpari_pt_set_functions(plan);
     if (desc->layout) {
         plan->layout = *desc->layout;
         plan->has_layout = 1;

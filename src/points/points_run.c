@@ -384,9 +384,16 @@ static unsigned char *dpari_pt_pack_peer(dpari_points *plan, int32_t i)
 {
     const dpari_pt_list *list = dpari_pt_gives(plan, &plan->peer[i]);
     const int shared = plan->x.peer[i].world >= 0 && i != plan->x.self;
+    const dpari_pt_vector *first = plan->vector;
     dpari_exchange_flow *flow = &plan->x.flow[i];
     unsigned char *const out = dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), *to = out;
     int32_t k;
+    if (!shared && plan->vectors == 1 && first->pieces == 1 && !dpari_pt_is_adjoint(plan)) {
+        const dpari_pt_list dense = dpari_pt_dense(list->count); /* the usual message */
+        dpari_pt_move(&dense, dpari_pt_dense_side(first, out, 0), list,
+                      dpari_pt_side_of(first, 0, 0), first->size);
+        return out;
+    }
     flow->lends[DPARI_EXCHANGE_FORWARD] = 0;
     for (k = 0; k < plan->vectors && list->count > 0; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
@@ -561,7 +568,7 @@ static void dpari_pt_take_own(void *of, int32_t s)
     double began;
     int32_t k, piece;
     (void)s;
-    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
+    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) { /* the adjoint takes them by ranks */
         return;
     }
     began = dpari_exchange_clock(&plan->x);
@@ -598,10 +605,12 @@ static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
 DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 {
     plan->x.plan = plan;
-    plan->x.pack = dpari_pt_pack;
     plan->x.message = dpari_pt_message;
-    plan->x.take_own = dpari_pt_take_own;
     plan->x.take = dpari_pt_take;
+    if (plan->x.shared > 0 || plan->x.self >= 0) {
+        plan->x.pack = dpari_pt_pack;
+        plan->x.take_own = dpari_pt_take_own;
+    }
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
@@ -617,7 +626,8 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_exchange_begin(&plan->x, op, plan->x.shared > 0 ? dpari_pt_hash_vectors(fields, n) : 0);
+    return dpari_exchange_begin(&plan->x, op,
+                                plan->x.shared > 0 ? dpari_pt_hash_vectors(fields, n) : 0);
 }
 
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,

@@ -5,7 +5,7 @@
 
 #include "points_plan.h"
 
-/* Sets the functions that ../exchange calls. */
+/* Sets the functions that ../exchange calls. The peers must be known. */
 DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan);
 
 #endif

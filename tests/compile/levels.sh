@@ -212,7 +212,18 @@ awk '
                 list[at] = list[at] " " a[2]
                 if (level[module[i]] > most) most = level[module[i]]
             }
-            for (l = 1; l <= most && l < 100; l++) printf "%-9s %2d %s\n", l == 1 ? f[1] : "", l, list[f[1] " " l]
+            for (l = 1; l <= most && l < 100; l++) {
+                text = sprintf("%-9s %2d ", l == 1 ? f[1] : "", l)
+                n_words = split(list[f[1] " " l], word, " ")
+                for (i = 1; i <= n_words; i++) {
+                    if (length(text " " word[i]) > 94) {
+                        print text
+                        text = sprintf("%13s", "")
+                    }
+                    text = text " " word[i]
+                }
+                print text
+            }
         }
     }' > "$work/levels"
 cat "$work/levels"

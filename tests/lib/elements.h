@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "bf16.h"
+#include "f16.h"
 #include "random_bits.h"
 
 #include <stdlib.h>
@@ -35,10 +36,7 @@ static double read_at(const void *at, int64_t i, int32_t type)
     }
     h = ((const uint16_t *)at)[i];
     if (type == DPAR_F16) {
-        const double m = (double)(h & 1023u) / 1024.0, sign = h & 0x8000u ? -1.0 : 1.0;
-        const int e = (int)(h >> 10 & 31u);
-        return e == 31 ? (h & 1023u ? (double)NAN : sign * (double)INFINITY)
-                       : sign * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
+        return (double)f16_value(h);
     }
     return (double)bf16_value(h);
 }

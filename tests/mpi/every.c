@@ -8,6 +8,8 @@
  * - 1. */
 #include "dpar_mpi.h"
 #include "check.h"
+#include "bf16.h"
+#include "f16.h"
 #include <stdlib.h>
 
 enum { MOST = 6000, MIXED = 2 };
@@ -24,8 +26,8 @@ static void put(void *p, int32_t type, int64_t i, int64_t v)
     switch (type) {
     case DPAR_F64: ((double *)p)[i] = (double)v; break;
     case DPAR_F32: ((float *)p)[i] = (float)v; break;
-    case DPAR_F16: ((uint16_t *)p)[i] = dpari_mpi_to_f16((float)v); break;
-    case DPAR_BF16: ((uint16_t *)p)[i] = dpari_mpi_to_bf16((float)v); break;
+    case DPAR_F16: ((uint16_t *)p)[i] = f16_of((float)v); break;
+    case DPAR_BF16: ((uint16_t *)p)[i] = bf16_of((float)v); break;
     case DPAR_I8:
     case DPAR_U8: ((uint8_t *)p)[i] = (uint8_t)v; break;
     case DPAR_I32:
@@ -39,8 +41,8 @@ static double get(const void *p, int32_t type, int64_t i)
     switch (type) {
     case DPAR_F64: return ((const double *)p)[i];
     case DPAR_F32: return ((const float *)p)[i];
-    case DPAR_F16: return dpari_mpi_from_f16(((const uint16_t *)p)[i]);
-    case DPAR_BF16: return dpari_mpi_real((uint32_t)((const uint16_t *)p)[i] << 16);
+    case DPAR_F16: return f16_value(((const uint16_t *)p)[i]);
+    case DPAR_BF16: return bf16_value(((const uint16_t *)p)[i]);
     case DPAR_I8: return ((const int8_t *)p)[i];
     case DPAR_U8: return ((const uint8_t *)p)[i];
     case DPAR_I32: return ((const int32_t *)p)[i];
@@ -80,8 +82,8 @@ static double reduced(int32_t type, int32_t op, int64_t i)
         x = type == DPAR_F64 ? (double)acc / c->size : (double)((float)acc / (float)c->size);
     }
     /* Rounds once: inputs and partial results are exact in f32. */
-    return type == DPAR_BF16  ? dpari_mpi_real((uint32_t)dpari_mpi_to_bf16((float)x) << 16)
-           : type == DPAR_F16 ? dpari_mpi_from_f16(dpari_mpi_to_f16((float)x))
+    return type == DPAR_BF16  ? bf16_value(bf16_of((float)x))
+           : type == DPAR_F16 ? f16_value(f16_of((float)x))
                               : x;
 }
 
@@ -384,7 +386,7 @@ static void at_once(void)
     for (k = 0; k < 12; k++) {
         for (int32_t i = 0; i < N; i++) {
             x[k][i] = (float)(value(all->rank, i) + k);
-            h[k][i] = dpari_mpi_to_bf16((float)(all->rank % 2 + k));
+            h[k][i] = bf16_of((float)(all->rank % 2 + k));
         }
         CHECK_INT(dpar_all_reduce(all, x[k], y[k], N, DPAR_F32, DPAR_SUM, &work[2 * k]), DPAR_OK);
         CHECK_INT(dpar_all_reduce(k % 2 ? half : all, h[k], g[k], N, DPAR_BF16, DPAR_MAX,
@@ -399,7 +401,7 @@ static void at_once(void)
         float top = (float)((k % 2 ? all->rank % 2 : all->size > 1) + k);
         for (int32_t i = 0; i < N; i++) {
             bad += (double)y[k][i] != reduced(DPAR_F32, DPAR_SUM, i) + (double)k * all->size;
-            bad += g[k][i] != dpari_mpi_to_bf16(top);
+            bad += g[k][i] != bf16_of(top);
         }
         CHECK_INT(bad, 0);
     }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* card - private: what rank 0 sends to all ranks before they make a communicator. */
+#ifndef DPARI_NCCL_CARD_H
+#define DPARI_NCCL_CARD_H
+
+#include "../base/arith.h"
+#include "state.h"
+
+#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
+
+/* Returns the 64-bit FNV-1a hash of a text, but never 0. */
+DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
+
+/* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
+ * addresses, and there is no side channel. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
+                                                 dpar_why *why);
+/* Stores an id of NCCL in this rank's card. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
+
+/* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
+DPARI_INTERNAL dpar_status dpari_nccl_own_card(dpari_nccl_world *world, uint64_t job,
+                                               dpar_why *why);
+
+/* Fails with DPAR_E_MISMATCH, and a message, if rank 0's card does not fit this rank, and with
+ * DPAR_E_PEER if rank 0 failed. */
+DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
+                                                const dpari_nccl_card *card, dpar_why *why);
+
+#endif

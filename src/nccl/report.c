@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "report.h"
+
+#include "../base/arith.h"
+#include "../base/base_private.h"
+#include "../base/text.h"
+#include "../comm/comm.h"
+#include "../comm/engine.h"
+#include "operation.h"
+#include "position.h"
+#include "state.h"
+
+DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
+{
+    dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
+    dpari_nccl_world *world = context->world;
+    int64_t i = context->records > DPARI_NCCL_RING ? context->records - DPARI_NCCL_RING : 0;
+    int32_t r;
+    dpari_nccl_lock(world);
+    dpari_nccl_reap(world);
+    dpar_text_put(out, "rank ");
+    dpari_text_int(out, comm->rank);
+    dpar_text_put(out, " of ");
+    dpari_text_int(out, comm->size);
+    dpar_text_put(out, ", nccl\n");
+    for (; i < context->records; i++) {
+        const dpari_nccl_record *record = &context->ring[i % DPARI_NCCL_RING];
+        dpar_text_put(out, "  ");
+        dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
+                             record->root, record->tag);
+        if (record->state == DPAR_MORE) {
+            dpar_text_put(out, ": in progress\n");
+        } else {
+            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
+        }
+    }
+    for (r = 0; world->side.known != NULL && r < comm->size; r++) {
+        const dpari_nccl_note *n = &world->side.note[context->member[r]];
+        if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
+            n->last.sequence >= 0) {
+            dpar_text_put(out, "rank ");
+            dpari_text_int(out, r);
+            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
+                                                          : " reported that it has finished ");
+            dpari_nccl_describe_record(out, &n->last);
+            dpari_text_char(out, '\n');
+        }
+    }
+    dpari_nccl_unlock(world);
+}
+
+/* Returns the number of machines on which the context's ranks are, or 0 if it is not known. */
+static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *context)
+{
+    const uint64_t *node = context->world->node;
+    int32_t r, k, nodes = 0;
+    for (r = 0; node != NULL && r < context->comm.size; r++) {
+        for (k = 0; k < r && node[context->member[k]] != node[context->member[r]]; k++) {
+        }
+        nodes += k == r;
+    }
+    return nodes;
+}
+
+DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
+{
+    const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
+    dpar_text_put(out, ", a GPU each");
+    if (nodes > 0) {
+        dpar_text_put(out, " on ");
+        dpari_text_int(out, nodes);
+        dpar_text_put(out, nodes == 1 ? " node" : " nodes");
+    }
+    dpar_text_put(out, "; NCCL chooses the paths: in a node NVLink, PCIe or host memory");
+    dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
+}

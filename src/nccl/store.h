@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* store - private: torchrun's store, over which rank 0 sends its card. */
+#ifndef DPARI_NCCL_STORE_H
+#define DPARI_NCCL_STORE_H
+
+#include "../base/arith.h"
+#include "nccl_make.h"
+
+/* Sends rank 0's bytes to all ranks over torchrun's store. */
+DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                               double until, dpar_why *why);
+
+#endif
