@@ -143,23 +143,29 @@ static void closed(dpar_comm *world, const trial *t)
     }
 }
 
-/* The last rank aborts while the others exchange, before or after it has begun itself. */
+/* The last rank aborts while the others exchange, before or after it has begun itself, or before
+ * the others have begun, whose next call reports it if ranks share memory. */
 static void aborted(dpar_comm *world, const trial *t)
 {
+    enum { NOBODY = 2 };
     int begins;
-    for (begins = 0; begins < 2; begins++) {
+    for (begins = 0; begins < 3; begins++) {
         exchange_work w;
         dpar_comm *comm = ring(&w, world, t);
         dpar_status status = exchange_run(&w);
         CHECK_INT(status, DPAR_OK);
         CHECK_INT(dpar_barrier(world, NULL), DPAR_OK); /* nothing else is broken by what follows */
         if (comm->rank == comm->size - 1) {
-            CHECK_INT(begins ? w.kind->begin(&w) : DPAR_OK, DPAR_OK);
+            CHECK_INT(begins == 1 ? w.kind->begin(&w) : DPAR_OK, DPAR_OK);
             dpar_comm_abort(comm, DPAR_E_SYSTEM, "the disk is full");
-            status = begins ? w.kind->end(&w) : w.kind->begin(&w);
-            CHECK(status == DPAR_E_SYSTEM || (status == DPAR_OK && begins));
-        } else {
-            status = exchange_run(&w);
+            status = begins == 1 ? w.kind->end(&w) : w.kind->begin(&w);
+            CHECK(status == DPAR_E_SYSTEM || (status == DPAR_OK && begins == 1));
+        }
+        CHECK_INT(begins == NOBODY ? dpar_barrier(world, NULL) : DPAR_OK, DPAR_OK);
+        if (comm->rank < comm->size - 1) {
+            status = w.kind->begin(&w);
+            CHECK(begins != NOBODY || t->method == DPAR_HALO_MESSAGES || status == DPAR_E_SYSTEM);
+            status = exchange_finish(&w, status, 0);
         }
         CHECK_INT(heard(comm, status), DPAR_E_SYSTEM);
         says(comm->why.text, "the disk is full");
