@@ -6004,7 +6004,8 @@ static dpar_status dpari_model_row(dpar_model *model, const dpari_setting *setti
 }
 
 /* Reads a setting that is not a plain number. */
-static dpar_status dpari_model_own(void *object, const dpari_setting *setting, dpar_why *why)
+static DPARI_COLD dpar_status dpari_model_own(void *object, const dpari_setting *setting,
+                                              dpar_why *why)
 {
     dpar_model *model = (dpar_model *)object;
     if (setting->field < 0) {
@@ -6713,8 +6714,9 @@ static dpar_status dpari_config_value(dpari_config_state *state, int32_t object,
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_config_member(dpari_config_state *state,
-                                               const dpari_json_item *item, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_config_member(dpari_config_state *state,
+                                                          const dpari_json_item *item,
+                                                          dpar_why *why)
 {
     int32_t object = state->object[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
@@ -7001,8 +7003,10 @@ static int32_t dpari_config_inner(const dpar_model *model, const int32_t *value)
 
 /* Sets the widths that follow from other members: first those of feed-forward parts and experts,
  * then of attention, then of scans. */
-DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_config_state *state,
-                                               const int32_t *value, const dpari_slice *type)
+static DPARI_COLD DPARI_NOINLINE void dpari_config_widths(dpar_model *model,
+                                                          const dpari_config_state *state,
+                                                          const int32_t *value,
+                                                          const dpari_slice *type)
 {
     int32_t inner;
     model->ffn = dpari_config_ffn(value, model->hidden, model->ffn);
@@ -7423,8 +7427,9 @@ static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
 
 /* Makes the model from the members that were collected. Later steps use the fields that earlier
  * steps set. */
-DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *state,
-                                                      dpar_why *why)
+static DPARI_COLD DPARI_NOINLINE dpar_status dpari_config_finish(dpar_model *model,
+                                                                 dpari_config_state *state,
+                                                                 dpar_why *why)
 {
     int32_t object = state->seen[DPARI_OBJECT_TEXT] ? DPARI_OBJECT_TEXT : DPARI_OBJECT_WHOLE;
     int32_t *value = state->value[object];
@@ -7490,8 +7495,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
-                                              dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_model_config(dpar_model *model, const char *json,
+                                                         size_t bytes, dpar_why *why)
 {
     dpari_json j;
     dpari_json_item item;

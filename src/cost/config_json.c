@@ -244,8 +244,10 @@ static int32_t dpari_config_inner(const dpar_model *model, const int32_t *value)
 
 /* Sets the widths that follow from other members: first those of feed-forward parts and experts,
  * then of attention, then of scans. */
-DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *model, const dpari_config_state *state,
-                                               const int32_t *value, const dpari_slice *type)
+static DPARI_COLD DPARI_NOINLINE void dpari_config_widths(dpar_model *model,
+                                                          const dpari_config_state *state,
+                                                          const int32_t *value,
+                                                          const dpari_slice *type)
 {
     int32_t inner;
     model->ffn = dpari_config_ffn(value, model->hidden, model->ffn);
@@ -666,8 +668,9 @@ static void dpari_config_towers(dpar_model *model, dpari_config_state *state)
 
 /* Makes the model from the members that were collected. Later steps use the fields that earlier
  * steps set. */
-DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *state,
-                                                      dpar_why *why)
+static DPARI_COLD DPARI_NOINLINE dpar_status dpari_config_finish(dpar_model *model,
+                                                                 dpari_config_state *state,
+                                                                 dpar_why *why)
 {
     int32_t object = state->seen[DPARI_OBJECT_TEXT] ? DPARI_OBJECT_TEXT : DPARI_OBJECT_WHOLE;
     int32_t *value = state->value[object];
@@ -733,8 +736,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_model_config(dpar_model *model, const char *json, size_t bytes,
-                                              dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_model_config(dpar_model *model, const char *json,
+                                                         size_t bytes, dpar_why *why)
 {
     dpari_json j;
     dpari_json_item item;

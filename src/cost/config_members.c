@@ -444,8 +444,9 @@ static dpar_status dpari_config_value(dpari_config_state *state, int32_t object,
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_config_member(dpari_config_state *state,
-                                               const dpari_json_item *item, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_config_member(dpari_config_state *state,
+                                                          const dpari_json_item *item,
+                                                          dpar_why *why)
 {
     int32_t object = state->object[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;

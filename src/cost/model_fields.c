@@ -140,7 +140,8 @@ static dpar_status dpari_model_row(dpar_model *model, const dpari_setting *setti
 }
 
 /* Reads a setting that is not a plain number. */
-static dpar_status dpari_model_own(void *object, const dpari_setting *setting, dpar_why *why)
+static DPARI_COLD dpar_status dpari_model_own(void *object, const dpari_setting *setting,
+                                              dpar_why *why)
 {
     dpar_model *model = (dpar_model *)object;
     if (setting->field < 0) {
