@@ -2428,7 +2428,9 @@ DPARI_API dpar_status dpari_exchange_find_node(dpari_exchange *x);
 DPARI_API dpar_status dpari_exchange_records(const dpari_exchange *x, const int64_t *mine,
                                              int64_t *theirs, int64_t words);
 
-/* Checks that an exchange may begin: nothing is broken, and the last one has ended. */
+/* Checks that an exchange may begin: nothing is broken, and the last one has ended. Then posts the
+ * messages that another exchange still has to post, because peers that the plan waits for may need
+ * them. */
 DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x);
 /* Checks that no exchange is in progress. caller: how the message begins, such as "f: ", or "". */
 DPARI_API dpar_status dpari_exchange_is_over(const dpari_exchange *x, const char *caller);
@@ -20820,13 +20822,13 @@ static void dpari_exchange_put_kind(dpar_text *text, uint64_t kind)
 }
 
 /* Breaks the communicator with a message, because peer i has ended, because it or the rank that it
- * waits for has not made the call, or because it runs another exchange (wait is then NULL). */
+ * waits for has not made the call, or because it runs another exchange (wait is then NULL). word:
+ * its `ready`, as it was read. */
 static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status status, int32_t i,
-                                                  const dpari_peer_wait *wait)
+                                                  uint64_t word, const dpari_peer_wait *wait)
 {
     const dpari_group *group = dpari_group_of(x->node);
     const dpari_exchange_peer *peer = &x->peer[i];
-    const uint64_t word = DPARI_LOAD(dpari_exchange_ready(x, i));
     dpar_why why;
     dpar_text text;
     dpari_text_why(&text, &why);
@@ -20922,7 +20924,7 @@ static DPARI_COLD dpar_status dpari_exchange_await_slowly(dpari_exchange *x, int
     if (status == DPAR_OK || dpari_exchange_broken(x) != DPAR_OK) {
         return status;
     }
-    return dpari_exchange_fail(x, status, i, &wait);
+    return dpari_exchange_fail(x, status, i, DPARI_LOAD(wait.ready), &wait);
 }
 
 /* Waits until *word, a word of peer i, is at least `value`. Returns DPAR_MORE instead of waiting
@@ -20948,7 +20950,7 @@ static dpar_status dpari_exchange_await(dpari_exchange *x, int32_t i, const uint
     x->looked = now;
     status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[i].world);
     if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_exchange_fail(x, status, i, NULL);
+        status = dpari_exchange_fail(x, status, i, 0, NULL);
     }
     return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
@@ -20991,7 +20993,7 @@ static dpar_status dpari_exchange_meet(dpari_exchange *x, int32_t i, int wait)
         return DPAR_OK;
     }
     if (((word ^ x->kind) & DPARI_EXCHANGE_KIND) != 0) {
-        return dpari_exchange_fail(x, DPAR_E_MISMATCH, i, NULL);
+        return dpari_exchange_fail(x, DPAR_E_MISMATCH, i, word, NULL);
     }
     return DPAR_OK;
 }
@@ -21327,7 +21329,7 @@ DPARI_API DPARI_COLD dpar_status dpari_exchange_is_over(const dpari_exchange *x,
 DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x)
 {
     dpar_status status = DPAR_OK;
-    if (x->shared > 0) { /* the other ranks may have timed out while they waited for this one */
+    if (x->world) { /* the other ranks may have timed out while they waited for this one */
         status = dpari_group_broken(dpari_group_of(x->node));
     }
     if (status == DPAR_OK) {
@@ -21337,7 +21339,7 @@ DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x)
         dpari_exchange_break_both(x);
         return status;
     }
-    return x->active ? dpari_exchange_is_over(x, "") : DPAR_OK;
+    return x->active ? dpari_exchange_is_over(x, "") : dpari_rest_post(x->comm);
 }
 
 /* Returns the bits DPARI_EXCHANGE_OP of an operation. */
@@ -21356,10 +21358,7 @@ static uint64_t dpari_exchange_op(int32_t op)
 DPARI_API dpar_status dpari_exchange_begin(dpari_exchange *x, int32_t op, uint64_t hash)
 {
     const int forward = op == DPAR_COPY;
-    dpar_status status = dpari_rest_post(x->comm);
-    if (status != DPAR_OK) {
-        return status;
-    }
+    dpar_status status = DPAR_OK;
     x->count++;
     x->active = 1;
     x->mode = forward ? DPARI_EXCHANGE_FORWARD : DPARI_EXCHANGE_ADJOINT;

@@ -153,13 +153,13 @@ static void dpari_exchange_put_kind(dpar_text *text, uint64_t kind)
 }
 
 /* Breaks the communicator with a message, because peer i has ended, because it or the rank that it
- * waits for has not made the call, or because it runs another exchange (wait is then NULL). */
+ * waits for has not made the call, or because it runs another exchange (wait is then NULL). word:
+ * its `ready`, as it was read. */
 static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status status, int32_t i,
-                                                  const dpari_peer_wait *wait)
+                                                  uint64_t word, const dpari_peer_wait *wait)
 {
     const dpari_group *group = dpari_group_of(x->node);
     const dpari_exchange_peer *peer = &x->peer[i];
-    const uint64_t word = DPARI_LOAD(dpari_exchange_ready(x, i));
     dpar_why why;
     dpar_text text;
     dpari_text_why(&text, &why);
@@ -255,7 +255,7 @@ static DPARI_COLD dpar_status dpari_exchange_await_slowly(dpari_exchange *x, int
     if (status == DPAR_OK || dpari_exchange_broken(x) != DPAR_OK) {
         return status;
     }
-    return dpari_exchange_fail(x, status, i, &wait);
+    return dpari_exchange_fail(x, status, i, DPARI_LOAD(wait.ready), &wait);
 }
 
 /* Waits until *word, a word of peer i, is at least `value`. Returns DPAR_MORE instead of waiting
@@ -281,7 +281,7 @@ static dpar_status dpari_exchange_await(dpari_exchange *x, int32_t i, const uint
     x->looked = now;
     status = dpari_peer_look(x->comm, dpari_group_of(x->node), x->peer[i].world);
     if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        status = dpari_exchange_fail(x, status, i, NULL);
+        status = dpari_exchange_fail(x, status, i, 0, NULL);
     }
     return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
@@ -324,7 +324,7 @@ static dpar_status dpari_exchange_meet(dpari_exchange *x, int32_t i, int wait)
         return DPAR_OK;
     }
     if (((word ^ x->kind) & DPARI_EXCHANGE_KIND) != 0) {
-        return dpari_exchange_fail(x, DPAR_E_MISMATCH, i, NULL);
+        return dpari_exchange_fail(x, DPAR_E_MISMATCH, i, word, NULL);
     }
     return DPAR_OK;
 }
@@ -660,7 +660,7 @@ DPARI_API DPARI_COLD dpar_status dpari_exchange_is_over(const dpari_exchange *x,
 DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x)
 {
     dpar_status status = DPAR_OK;
-    if (x->shared > 0) { /* the other ranks may have timed out while they waited for this one */
+    if (x->world) { /* the other ranks may have timed out while they waited for this one */
         status = dpari_group_broken(dpari_group_of(x->node));
     }
     if (status == DPAR_OK) {
@@ -670,7 +670,7 @@ DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x)
         dpari_exchange_break_both(x);
         return status;
     }
-    return x->active ? dpari_exchange_is_over(x, "") : DPAR_OK;
+    return x->active ? dpari_exchange_is_over(x, "") : dpari_rest_post(x->comm);
 }
 
 /* Returns the bits DPARI_EXCHANGE_OP of an operation. */
@@ -689,10 +689,7 @@ static uint64_t dpari_exchange_op(int32_t op)
 DPARI_API dpar_status dpari_exchange_begin(dpari_exchange *x, int32_t op, uint64_t hash)
 {
     const int forward = op == DPAR_COPY;
-    dpar_status status = dpari_rest_post(x->comm);
-    if (status != DPAR_OK) {
-        return status;
-    }
+    dpar_status status = DPAR_OK;
     x->count++;
     x->active = 1;
     x->mode = forward ? DPARI_EXCHANGE_FORWARD : DPARI_EXCHANGE_ADJOINT;

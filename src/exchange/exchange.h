@@ -151,7 +151,9 @@ DPARI_API dpar_status dpari_exchange_find_node(dpari_exchange *x);
 DPARI_API dpar_status dpari_exchange_records(const dpari_exchange *x, const int64_t *mine,
                                              int64_t *theirs, int64_t words);
 
-/* Checks that an exchange may begin: nothing is broken, and the last one has ended. */
+/* Checks that an exchange may begin: nothing is broken, and the last one has ended. Then posts the
+ * messages that another exchange still has to post, because peers that the plan waits for may need
+ * them. */
 DPARI_API dpar_status dpari_exchange_may_begin(dpari_exchange *x);
 /* Checks that no exchange is in progress. caller: how the message begins, such as "f: ", or "". */
 DPARI_API dpar_status dpari_exchange_is_over(const dpari_exchange *x, const char *caller);

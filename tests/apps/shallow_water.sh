@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 sed -e 's/^    return st == DPAR_OK ? dpar_halo_plan_begin/    (void)dpar_halo_plan_check(globe->exchange, DPAR_HALO_POISON, NULL); &/' \
     -e 's/^#include "dpar_halo.h"/#include "dpar_debug.h"/' \
     apps/shallow_water.c > "$work/poisoned.c"
-$CC $CFLAGS -I. "$work/poisoned.c" $library -o "$work/poisoned" -lm &
+$CC $CFLAGS -I. -Iapps "$work/poisoned.c" $library -o "$work/poisoned" -lm &
 $CC $CFLAGS -I. apps/shallow_water.c $library -lm -o "$work/shallow_water" || exit 1
 wait
 bad=0

@@ -86,8 +86,7 @@ case $? in 0 | 77) ;; *) exit 1 ;; esac
 if [ -r /proc/self/stat ]; then
     echo '== launch'
     try env CFLAGS='-O1 -DDPAR_STATIC' sh tests/comm/ranks/launch.sh
-    echo '== halo_exchange faults'
-    try timeout 100 "$work/halo_exchange" faults
+    echo '== halo_exchange, threads'
     try timeout 100 "$work/halo_exchange" 4 30 5 threads
     build shrink
     try timeout 300 "$work/shrink" "${FAULT_ROUNDS:-20}" 1

@@ -4,12 +4,13 @@
  * else, or their launcher is killed. Then each other rank's call must return in time, with the
  * right status and a message that names the culprit. Later calls return the same, and all results
  * before the fault were right. No process, no file in /dev/shm and no descriptor is left. With
- * `halo` most operations are halo exchanges, forward and adjoint, by each method, and a rank may
- * plan something else.
+ * `halo` most operations are exchanges of halos and of points, forward and adjoint, by each method,
+ * and a rank may plan something else.
  *   cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/faults.c -o faults -lm
  *   ./faults ROUNDS [SEED [FIRST [halo]]]     (ROUNDS 1 and FIRST repeat a single round)
  * Needs Linux (/proc). */
 #include "dpar_halo.h"
+#include "exchange_work.h"
 #include "halo_work.h"
 
 #include <dirent.h>
@@ -58,7 +59,7 @@ typedef struct board {
     /* the settings of the round */
     uint64_t seed;
     int32_t n, fault, victim, at, plain, threads, slot_bytes, operations;
-    int32_t halo;    /* 1: mostly halo exchanges */
+    int32_t halo;    /* 1: mostly exchanges of halos and of points */
     int32_t quarrel; /* MISMATCH: in a collective, an exchange or a plan */
     double timeout_s, pause_s;
     /* the results */
@@ -79,6 +80,7 @@ typedef struct job {
     dpar_comm *comm[3]; /* the world, a duplicate, half of the world */
     oracle_slot slot[SLOTS];
     halo_work halo[HALOS];
+    exchange_work points;
     uint64_t exchanges;
     dpar_comm *failed; /* the communicator whose call failed */
 } job;
@@ -182,6 +184,25 @@ static dpar_status message(job *j, uint64_t seed)
     return s;
 }
 
+static dpar_status exchange_points(job *j, uint64_t seed)
+{
+    exchange_work *w = &j->points;
+    const int round = (int)(j->exchanges++ % 1000), adds = oracle_below(&seed, 3) == 0;
+    const int tests = oracle_below(&seed, 3) == 0 ? 1000 : 0;
+    dpar_status s;
+    exchange_fill(w, round);
+    s = adds ? w->kind->reduce(w, DPAR_SUM) : w->kind->begin(w);
+    if (oracle_below(&seed, 4) == 0) {
+        oracle_delay(&j->o);
+    }
+    s = exchange_finish(w, s, tests);
+    if (s == DPAR_OK) {
+        j->me->wrong += adds ? exchange_wrong_sum(w, round) : exchange_wrong(w, round);
+    }
+    j->failed = w->comm;
+    return s;
+}
+
 static dpar_status exchange(job *j, uint64_t seed)
 {
     halo_work *w = &j->halo[oracle_below(&seed, HALOS)];
@@ -196,7 +217,7 @@ static dpar_status operation(job *j, uint64_t seed)
 {
     int64_t which = oracle_below(&seed, 10);
     if (j->b->halo && oracle_below(&seed, 5) > 0) {
-        return exchange(j, seed);
+        return oracle_below(&seed, 3) == 0 ? exchange_points(j, seed) : exchange(j, seed);
     }
     if (which < 5) {
         return collective(j, (int)oracle_below(&seed, 2), seed);
@@ -307,8 +328,11 @@ static int rank_main(dpar_comm *world, void *arg)
     board *b = (board *)arg;
     dpar_status s = DPAR_OK;
     uint64_t seed = b->seed;
+    exchange_desc desc;
+    dpar_why why;
     int i, over = 0, mine = world->rank == b->victim;
     memset(&j, 0, sizeof j);
+    memset(&desc, 0, sizeof desc);
     if (!b->threads) {
         alarm(110);
         signal(SIGSEGV, SIG_DFL);
@@ -328,6 +352,12 @@ static int rank_main(dpar_comm *world, void *arg)
         j.failed = j.comm[i % 2];
         s = halo_work_open(&j.halo[i], j.failed, oracle_mix(b->seed + 77 + (uint64_t)i));
     }
+    if (b->halo && s == DPAR_OK) {
+        desc.method = (int32_t)(b->seed % EXCHANGE_METHODS);
+        desc.open = (int32_t)(b->seed / EXCHANGE_METHODS % 2);
+        j.failed = j.comm[b->seed / 16 % 2];
+        s = exchange_make(&j.points, EXCHANGE_POINTS, j.failed, &desc, &why);
+    }
     for (i = 0; s == DPAR_OK && !over && (b->operations == 0 || i < b->operations); i++) {
         j.me->entered = i + 1;
         if (b->fault >= DELAY_SHORT && b->fault <= ABORT && i == b->at) {
@@ -344,6 +374,9 @@ static int rank_main(dpar_comm *world, void *arg)
     }
     j.me->stage = 2;
     if (!over) { /* a rank that returns early frees nothing, because that would be a call */
+        if (j.points.points != NULL) {
+            j.me->wrong += exchange_free(&j.points) != DPAR_OK && s == DPAR_OK;
+        }
         for (i = HALOS - 1; i >= 0 && b->halo; i--) {
             dpar_status closed = halo_work_close(&j.halo[i]);
             j.me->wrong += s == DPAR_OK && closed != DPAR_OK;

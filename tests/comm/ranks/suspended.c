@@ -9,16 +9,17 @@
  * The timeout is 3 s. Rank 1 arrives about 5.1 s after the others by wall clock: it computes for
  * 0.6 s, and the job is suspended for 4.5 s. Of these only 0.6 + 0.25 s count (a gap counts as 0.25
  * s, see dpari_os_suspended), which is less than 3 s. */
-#include "dpar_halo.h"
+#include "exchange_work.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BARRIER, TESTED, HALO, WAYS };
-static const char *const name[WAYS] = {"all_reduce", "dpar_test", "halo exchange"};
+enum { BARRIER, TESTED, HALO, POINTS, WAYS };
+static const char *const name[WAYS] = {"all_reduce", "dpar_test", "halo exchange", "points"};
 
 static double now(void)
 {
@@ -55,21 +56,13 @@ static dpar_status tested(dpar_comm *c)
 static int work(dpar_comm *c, void *arg)
 {
     const int way = *(const int *)arg;
-    dpar_grid_desc desc;
-    dpar_grid *grid;
+    exchange_work ring;
     dpar_why why;
-    double *u;
     dpar_status status;
-    memset(&desc, 0, sizeof desc);
-    desc.dims = 1;
-    desc.cells[0] = 30;
-    desc.halo = 1;
-    desc.periodic[0] = 1;
-    if (dpar_grid_make(c, &desc, &grid, &why) < 0) {
+    if (exchange_make(&ring, way == POINTS ? EXCHANGE_POINTS : EXCHANGE_GRID, c, NULL, &why) < 0) {
         puts(why.text);
         return 2;
     }
-    u = (double *)dpar_grid_array(grid, DPAR_F64, NULL);
     if (c->rank == 1) {
         busy(0.6);
     }
@@ -78,13 +71,13 @@ static int work(dpar_comm *c, void *arg)
     } else if (way == TESTED) {
         status = tested(c);
     } else {
-        status = dpar_grid_exchange(grid, u);
+        status = exchange_run(&ring);
     }
     if (status < 0) {
         printf("rank %d: %s\n", (int)c->rank, c->why.text);
         fflush(stdout);
     }
-    dpar_grid_free(grid);
+    (void)exchange_free(&ring);
     return status < 0;
 }
 

@@ -1082,15 +1082,6 @@ static void closed_before(dpar_comm *c)
     dpar_box box;
     double *u, *gone = NULL;
     int i;
-    for (i = 0; i < 2; i++) { /* with an exchange in flight */
-        CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
-        g[0] = ring(part, 0);
-        u = (double *)dpar_grid_array(g[0], DPAR_F64, NULL);
-        CHECK_INT(dpar_grid_begin(g[0], u), DPAR_OK);
-        CHECK_INT(dpar_comm_free(part), DPAR_OK);
-        CHECK_INT(i ? dpar_grid_end(g[0], u) : dpar_grid_test(g[0], u), DPAR_E_ARG);
-        CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
-    }
     for (i = 0; i < 3; i++) {
         CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
         g[i] = ring(part, 0);
@@ -1178,31 +1169,6 @@ static void another_call(dpar_comm *c)
     }
 }
 
-/* Checks a planned exchange on one rank and a barrier on the others: the error is reported long
- * before the deadline if ranks share memory. */
-static void another_operation(dpar_comm *c)
-{
-    const double began = now();
-    dpar_comm *part;
-    dpar_grid *g;
-    double u[5] = {0};
-    dpar_status st;
-    if (c->size == 1 || strcmp(c->engine.name, "shm") != 0) {
-        return;
-    }
-    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
-    part->timeout_s = 60;
-    g = ring(part, 0);
-    CHECK_INT(dpar_grid_attach(g, u + 1, DPAR_F64, NULL, NULL), DPAR_OK);
-    CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_OK);
-    st = c->rank > 0 ? dpar_barrier(part, NULL) : dpar_grid_exchange(g, u + 1);
-    CHECK_INT(st, DPAR_E_MISMATCH);
-    says(part->why.text, " called barrier #");
-    CHECK(now() - began < 20);
-    (void)dpar_grid_free(g);
-    (void)dpar_comm_free(part);
-}
-
 /* ---- pictures ---- */
 
 static void pictures(dpar_comm *c)
@@ -1278,7 +1244,6 @@ static int each(dpar_comm *c, void *arg)
     closed_before(c);
     pictures(c);
     another_call(c);
-    another_operation(c);
     return all_right(c, mistakes + failures(), began);
 }
 

@@ -1125,7 +1125,7 @@ static void too_short(dpar_comm *c)
 /* ---- what others do meanwhile ---------------------------------------------------------------- */
 
 /* Checks messages of the caller's, with another tag than the plan's, in flight during an exchange.
- * Then the last rank adds and the others do not: all ranks report it. */
+ */
 static void meanwhile(dpar_comm *world)
 {
     const int32_t right = (world->rank + 1) % world->size;
@@ -1137,7 +1137,6 @@ static void meanwhile(dpar_comm *world)
     dpar_halo_plan *x;
     dpar_comm *c = NULL;
     dpar_work work;
-    dpar_status st;
     void *memory;
     int k;
     memset(&f, 0, sizeof f);
@@ -1160,15 +1159,6 @@ static void meanwhile(dpar_comm *world)
     CHECK(mine[1] == 100.0 + left);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
-    free(memory);
-    o.method = DPAR_HALO_PACKED;
-    x = plan_of(c, &f, 1, &o, &memory);
-    st = dpar_halo_plan_reduce_begin(x, c->rank == c->size - 1 ? DPAR_MAX : DPAR_SUM);
-    st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
-    CHECK_INT(st == DPAR_OK ? dpar_barrier(c, NULL) : st, DPAR_E_MISMATCH);
-    CHECK(strstr(c->why.text, "an adjoint (max)") != NULL &&
-          strstr(c->why.text, "an adjoint (sum)") != NULL);
-    CHECK_INT(dpar_halo_plan_free(x), DPAR_E_MISMATCH);
     free(memory);
     (void)dpar_comm_free(c);
 }
@@ -1365,63 +1355,6 @@ static void refused_pairs(dpar_comm *c)
     h[1].cube = 1;
     h[1].grid.extent[1] = h[1].grid.extent[2] = 5;
     REFUSED((void)0, 2, "same grid, periodic and owner");
-}
-
-/* ---- a rank that does not arrive ------------------------------------------------------------- */
-
-/* Checks four blocks, the second between all others, which have only it as neighbour. In exchange
- * #2 it waits for the third for 0.6 s, then for the last, which arrives after the others timed out.
- * The first waits for the second in exchange #3, from the beginning, and reports the last when its
- * own 2 s are over, long before the second would. */
-static int late_node; /* 1: plans have a communicator of the node */
-
-static int latecomer(dpar_comm *c, void *arg)
-{
-    int32_t *told = (int32_t *)arg;
-    static const int32_t owner[9] = {-1, 0, -1, 2, 1, 3, -1, -1, -1};
-    static const char late[] = "rank 3 did not arrive within ";
-    const int64_t extent[2] = {3, 3};
-    double at[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    dpar_halo h;
-    dpar_halo_field f;
-    dpar_halo_plan_desc o;
-    dpar_comm *node = NULL;
-    dpar_halo_plan *x;
-    dpar_status st;
-    const char *came;
-    void *memory;
-    memset(&h, 0, sizeof h);
-    memset(&f, 0, sizeof f);
-    f.type = DPAR_F64;
-    memset(&o, 0, sizeof o);
-    CHECK_INT(late_node ? dpar_comm_split(c, 0, 0, &node) : DPAR_OK, DPAR_OK);
-    c->node = node;
-    h.grid = grid_of(2, extent, 3, 3);
-    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
-    h.owner = owner;
-    f.halo = &h;
-    f.data = at;
-    x = plan_of(c, &f, 1, &o, &memory);
-    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
-    c->timeout_s = c->rank == 0 ? 2.0 : 60.0;
-    usleep(c->rank == 2 ? 600000 : 0);
-    while (c->rank == 3 && __atomic_load_n(told, __ATOMIC_ACQUIRE) == 0) {
-        usleep(1000);
-    }
-    st = dpar_halo_plan_exchange(x);
-    CHECK_INT(st, c->rank % 2 ? DPAR_E_TIMEOUT : DPAR_OK);
-    CHECK_INT(st == DPAR_OK ? dpar_halo_plan_exchange(x) : st, DPAR_E_TIMEOUT);
-    if (c->rank == 0) {
-        __atomic_store_n(told, 1, __ATOMIC_RELEASE);
-    }
-    came = strstr(c->why.text, late);
-    CHECK(came != NULL && atof(came + strlen(late)) >= 2.0);
-    CHECK(strstr(c->why.text, "rank 1 waits for it, and has begun exchange #2") != NULL);
-    CHECK_INT(dpar_halo_plan_free(x), DPAR_E_TIMEOUT);
-    free(memory);
-    c->node = NULL;
-    (void)dpar_comm_free(node);
-    return checks_failed;
 }
 
 /* ---- one box --------------------------------------------------------------------------------- */
@@ -1687,10 +1620,6 @@ int main(int argc, char **argv)
     nonsense();
     if (argc == 1) {
         o.timeout_s = 60;
-        for (late_node = 0; late_node < 2; late_node++) {
-            on_ranks(4, ", one late", latecomer, word, &o);
-            *(int32_t *)word = 0;
-        }
         on_ranks(1, ", arrays by lot", lots, NULL, &o);
     }
     return rank_program(argc, argv, each, word, 8, 4, NULL);

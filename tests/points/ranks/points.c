@@ -709,11 +709,6 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_E_ARG);
     v.components = 0;
     v.stride = 0;
-    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_OK);
-    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_points_free(p), DPAR_E_ARG);
-    CHECK_INT(dpar_points_end(p), DPAR_OK);
-    CHECK(x[1] == (double)((c->rank + 1) % c->size));
     CHECK_INT(dpar_points_to_local(p, id, 2, at), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "ids[1] is 99") != NULL || c->size > 2);
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_POISON, &why), DPAR_OK);
@@ -766,32 +761,6 @@ static void refused_again(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
-/* Checks that ranks which pass different vectors all report it, and that none waits forever. */
-static void other_vectors(dpar_comm *c)
-{
-    const int64_t ghost[1] = {(c->rank + 1) % c->size};
-    dpar_points_field v;
-    dpar_points *p = NULL;
-    double x[4] = {0.0, 0.0, 0.0, 0.0};
-    dpar_comm *own = NULL;
-    dpar_why why;
-    dpar_status st;
-    memset(&v, 0, sizeof v);
-    v.data = x;
-    CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
-    CHECK_INT(make_by_ids(own, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
-    v.type = c->rank == 0 ? DPAR_F64 : DPAR_F32;
-    st = dpar_points_exchange_many(p, &v, 1);
-    if (c->size == 1) {
-        CHECK_INT(st, DPAR_OK);
-    } else { /* a rank that receives notices, the others in their next call */
-        CHECK(st == DPAR_E_MISMATCH || (c->rank > 0 && c->rank < c->size - 1 && st == DPAR_OK));
-        CHECK_INT(dpar_barrier(own, NULL), DPAR_E_MISMATCH);
-    }
-    (void)dpar_points_free(p);
-    (void)dpar_comm_free(own);
-}
-
 static void rows(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size}, begin[6] = {0, 2, 2, 3, 5, 6};
@@ -807,32 +776,6 @@ static void rows(dpar_comm *c)
         const int32_t wrong[6] = {0, 2, 1, 3, 0, 2};
         CHECK_INT(dpar_points_interior_rows(p, 5, begin, wrong, row, &core), DPAR_E_ARG);
         CHECK(strstr(c->why.text, "row 3 (columns 3 to 4)") != NULL);
-    }
-    CHECK_INT(dpar_points_free(p), DPAR_OK);
-}
-
-/* Checks rank 0, which only sends and finishes immediately while the others receive later: it must
- * not be more than its two turns ahead of them. */
-static void ahead(dpar_comm *c)
-{
-    enum { N = 32, ROUNDS = 12 };
-    const int64_t ghost[2] = {5, 17}; /* scattered, so packed */
-    double x[N + 2];
-    dpar_points *p = NULL;
-    dpar_why why;
-    int k, i;
-    CHECK_INT(make_by_ids(c, NULL, c->rank == 0 ? N : 0, ghost, c->rank == 0 ? 0 : 2, &p, &why),
-              DPAR_OK);
-    for (k = 0; k < ROUNDS && p; k++) {
-        for (i = 0; i < N && c->rank == 0; i++) {
-            x[i] = 100.0 * k + i;
-        }
-        if (c->rank > 0) {
-            const struct timespec t = {0, 1000000};
-            nanosleep(&t, NULL);
-        }
-        CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
-        CHECK(c->rank == 0 || (x[0] == 100.0 * k + 5 && x[1] == 100.0 * k + 17));
     }
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
@@ -986,7 +929,8 @@ static void full(dpar_comm *c)
     CHECK(x[2] == 1.0 + (double)((c->rank + 1) % c->size) && x[3] == -x[2] && x[4] == x[2]);
     dpar_text_init(&t, text, sizeof text);
     dpar_points_report(p, &t);
-    CHECK(strstr(text, "2 own values, 3 ghosts, 1 exchanges") && strstr(text, "each exchange: packing"));
+    CHECK(strstr(text, "2 own values, 3 ghosts, 1 exchanges") &&
+          strstr(text, "each exchange: packing"));
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpar_points_draw(p, &t), DPAR_OK);
     CHECK(strstr(text, "values from") != NULL && strstr(text, "         3") != NULL);
@@ -1030,15 +974,11 @@ static int test(dpar_comm *c, void *arg)
     refused_again(c);
     rows(c);
     full(c);
-    ahead(c);
     long_run(c);
     again(c);
     if (c->size == 2) {
         high_bits(c);
     }
-#ifndef USE_MPI
-    other_vectors(c);
-#endif
     return failures() > 0;
 }
 
