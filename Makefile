@@ -61,7 +61,7 @@ dpar_schedule.h: $(PASTED) src/schedule/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_comm.h: $(PASTED) src/host/* src/comm/*
+dpar_comm.h: $(PASTED) src/host/* src/comm/* src/exchange/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@

@@ -34,7 +34,8 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
-    dpari_zero(&p, sizeof p);
+    p.back = p.ahead = p.wide = 0;
+    p.beside = 0;
     p.dims = box->dims;
     p.to_type = box->to_type;
     p.from_type = box->from_type;
