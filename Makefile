@@ -71,7 +71,7 @@ dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_spatial.h: $(PASTED) src/spatial/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_debug.h: $(PASTED) src/debug/*
+dpar_debug.h: $(PASTED) src/debug/* src/halo/halo_view.*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_mpi.h: $(PASTED) src/mpi/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
