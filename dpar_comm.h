@@ -7441,15 +7441,6 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     dpari_stride_run(&s, box->to, box->from);
 }
 
-DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
-{
-    if (!dpari_mem_box_fits(box)) {
-        return DPAR_E_ARG;
-    }
-    dpari_mem_box_move(box);
-    return DPAR_OK;
-}
-
 DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     int32_t i;
@@ -7463,6 +7454,11 @@ DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, 
         dpari_mem_box_move(&boxes[i]);
     }
     return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
+{
+    return dpari_mem_move(NULL, box, 1);
 }
 
 /* ---- spans ----------------------------------------------------------------------------------- */
