@@ -3030,8 +3030,8 @@ typedef struct dpari_move_item {
                           are */
 } dpari_move_item;
 
-/* Checks the shape of an array of elements of `bytes` bytes, and computes its steps. Sets *elements
- * to its size unless elements is NULL. */
+/* Checks the shape of an array of elements of `bytes` bytes, and computes its steps and its number
+ * of elements. */
 DPARI_INTERNAL dpar_status dpari_array_init(dpari_move_array *array, int32_t dims,
                                             const int64_t *shape, int32_t bytes, int64_t *elements,
                                             dpar_why *why);
@@ -3118,10 +3118,12 @@ typedef struct dpari_move_side {
 /* The transfers of a move: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
     const dpar_transfer *list[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
-    int64_t count[2], at;
+    int64_t count[2], at;         /* at: number of transfers that have been walked */
     const dpar_layout *from, *to; /* NULL if there are two lists */
     int32_t rank, per_node, direction;
     dpar_redistribute_cursor walk;
+    dpar_transfer transfer[2]; /* the current one and the one before it */
+    int32_t continues;         /* 1 if it is another part of the same box as that one */
 } dpari_move_source;
 
 /* Totals of the transfers of one direction. */
@@ -3133,7 +3135,9 @@ typedef struct dpari_move_totals {
 
 typedef struct dpari_move {
     dpar_comm *comm;
-    const dpar_redistribute_desc *desc;
+    const dpar_redistribute_desc *desc; /* the caller's, or `none` if that is NULL, which fails in
+                                           the agreement, so that all ranks learn of it */
+    dpar_redistribute_desc none;
     dpari_move_source source;
     dpari_move_totals sum[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
     dpari_move_boxes boxes;
@@ -3156,7 +3160,8 @@ typedef struct dpari_move {
     unsigned char *zero;       /* memory for dpari_array_zero */
 } dpari_move;
 
-/* Begins a move: checks the fields of desc that lists and layouts have in common. */
+/* Begins a move: checks the fields of desc that lists and layouts have in common. desc: may be
+ * NULL. */
 DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
                                            const dpar_redistribute_desc *desc, dpar_why *why);
 /* Adds the arguments that must be equal on all ranks, for lists and for layouts. given: the
@@ -19690,9 +19695,7 @@ DPARI_INTERNAL dpar_status dpari_array_init(dpari_move_array *array, int32_t dim
         return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes are 2^63 bytes or more", n,
                          bytes);
     }
-    if (elements != NULL) {
-        *elements = n;
-    }
+    *elements = n;
     return DPAR_OK;
 }
 
@@ -20061,8 +20064,10 @@ DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
      * boxes from ALONE on share no message */
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
-    const int32_t bytes = dpar_type_bytes(desc->type);
+    int32_t bytes;
     dpari_zero(move, sizeof *move);
+    desc = desc != NULL ? desc : &move->none;
+    bytes = dpar_type_bytes(desc->type);
     move->comm = move->boxes.comm = comm;
     move->desc = desc;
     move->boxes.type = desc->type;
@@ -20124,43 +20129,44 @@ static dpar_status dpari_source_begin(dpari_move_source *source, int32_t directi
                                    source->per_node);
 }
 
-static int dpari_source_next(dpari_move_source *source, dpar_transfer *transfer)
+/* Returns the next transfer, or NULL if there is none, and notes whether it continues the one
+ * before it. */
+static const dpar_transfer *dpari_source_next(dpari_move_source *source)
 {
+    dpar_transfer *t = &source->transfer[source->at % 2];
     if (source->from != NULL) {
-        return dpar_redistribute_next(&source->walk, transfer);
+        if (!dpar_redistribute_next(&source->walk, t)) {
+            return NULL;
+        }
+    } else if (source->at == source->count[source->direction]) {
+        return NULL;
+    } else {
+        *t = source->list[source->direction][source->at];
     }
-    if (source->at == source->count[source->direction]) {
-        return 0;
-    }
-    *transfer = source->list[source->direction][source->at++];
-    return 1;
+    source->at++;
+    source->continues =
+        source->at > 1 && dpari_transfer_continues(&source->transfer[source->at % 2], t);
+    return t;
 }
 
 /* Counts the transfers of one direction. */
 static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int32_t direction,
                                                  dpari_move_totals *sum, dpar_why *why)
 {
-    dpar_transfer transfer[2]; /* this one and the one before it */
+    const dpar_transfer *t;
     const dpar_status status = dpari_source_begin(source, direction, why);
-    int32_t k = 0;
     dpari_zero(sum, sizeof *sum);
     if (status != DPAR_OK) {
         return status;
     }
-    for (; dpari_source_next(source, &transfer[k]); k = 1 - k) {
-        const dpar_transfer *t = &transfer[k];
-        int64_t volume;
-        if (t->dims < 0 || t->dims > DPAR_MAX_DIMS) {
-            return dpari_wrong(why, "a transfer has %d dims, but must have 0 to %d", t->dims,
-                               (int32_t)DPAR_MAX_DIMS);
-        }
-        volume = dpar_transfer_volume(t);
+    while ((t = dpari_source_next(source)) != NULL) {
+        const int64_t volume = dpar_transfer_volume(t);
         if (volume < 0 || volume > (INT64_C(1) << 62) - sum->elements) {
             return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements are moved");
         }
         if (t->op != DPAR_COPY) {
             sum->ops = 1;
-            sum->apart |= sum->items == 0 || !dpari_transfer_continues(&transfer[1 - k], t);
+            sum->apart |= !source->continues;
         }
         sum->elements += volume;
         sum->items++;
@@ -20340,14 +20346,12 @@ static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
 
 static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
 {
-    dpar_transfer transfer[2]; /* this one and the one before it */
-    int32_t k;
-    for (k = 0; dpari_source_next(source, &transfer[k]); k = 1 - k) {
-        const dpar_transfer *t = &transfer[k];
+    const dpar_transfer *t;
+    while ((t = dpari_source_next(source)) != NULL) {
         dpari_move_item *it = &side->item[side->items];
         dpari_move_stream *stream = dpari_stream_of(side, t->peer);
         dpari_item_init(it, t, &side->array);
-        it->continues = side->items > 0 && dpari_transfer_continues(&transfer[1 - k], t);
+        it->continues = source->continues;
         it->stream = side->of_peer[t->peer] - 1;
         if (stream->last >= 0) {
             side->item[stream->last].next = side->items;
@@ -20380,9 +20384,6 @@ static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
         if (s->peer != move->comm->rank || s->ops) {
             *next += dpari_room_up(most * move->boxes.bytes);
         }
-    }
-    for (i = 0; i < side->streams; i++) {
-        dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
             s->round = (int32_t *)dpari_carve(move, s->messages, 4);
         }
@@ -21066,16 +21067,13 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
                                                         const dpar_redistribute_desc *move,
                                                         dpar_why *why)
 {
-    dpar_redistribute_desc none;
     dpari_move lists;
     dpar_status status;
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     why = dpari_why_of(comm, why);
-    dpari_zero(&none, sizeof none); /* without `move`, it fails in the agreement, so that all ranks
-                                       learn of it */
-    status = dpari_lists_build(&lists, comm, move != NULL ? move : &none, why);
+    status = dpari_lists_build(&lists, comm, move, why);
     status = dpari_lists_move(&lists, status, why);
     return dpari_move_end(&lists, status, why);
 }
@@ -21136,9 +21134,9 @@ static DPARI_COLD dpar_status dpari_redistribution_total(dpari_redistribution *a
     int64_t bytes;
     all->move.source.per_node = per_node;
     status = dpari_move_count(&all->move, why);
-    bytes = status == DPAR_OK ? dpari_move_bytes(&all->move) : 0;
-    if (all->bytes >= 0) {
-        all->bytes = bytes < 0 ? bytes : dpari_most(all->bytes, bytes);
+    bytes = dpari_move_bytes(&all->move);
+    if ((uint64_t)bytes > (uint64_t)all->bytes) { /* -1 exceeds all others */
+        all->bytes = bytes;
     }
     return status;
 }
@@ -21148,10 +21146,10 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
                                                          const dpar_redistribute_desc *desc,
                                                          dpar_why *why)
 {
-    const dpar_layout *from = desc->from, *to = desc->to;
     dpari_move *move = &all->move;
     const dpari_move_totals *sum = move->sum;
     dpar_status status = dpari_move_init(move, comm, desc, why);
+    const dpar_layout *from = move->desc->from, *to = move->desc->to;
     move->source.from = from;
     move->source.to = to;
     move->source.rank = comm->rank;
@@ -21323,16 +21321,13 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_sta
 DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why)
 {
-    dpar_redistribute_desc none;
     dpari_redistribution all;
     dpar_status status;
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     why = dpari_why_of(comm, why);
-    dpari_zero(&none, sizeof none); /* without `move`, it fails in the agreement, so that all ranks
-                                       learn of it */
-    status = dpari_redistribution_count(&all, comm, move != NULL ? move : &none, why);
+    status = dpari_redistribution_count(&all, comm, move, why);
     if (status == DPAR_OK) {
         status = dpari_redistribution_arrays(&all, why);
     }

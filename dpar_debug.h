@@ -2922,11 +2922,10 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
         if (!dpari_hx_unreached(plan, i / 2, i % 2)) {
             continue;
         }
-        if (i % 2) {
-            dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
-        } else {
-            dpari_text_print(out, "  field %d is packed: it is", i / 2);
-        }
+        dpari_text_print(out,
+                         i % 2 ? "  the halos of field %d are packed: they are"
+                               : "  field %d is packed: it is",
+                         i / 2);
         dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
     }
 }

@@ -67,9 +67,9 @@ static DPARI_COLD dpar_status dpari_redistribution_total(dpari_redistribution *a
     int64_t bytes;
     all->move.source.per_node = per_node;
     status = dpari_move_count(&all->move, why);
-    bytes = status == DPAR_OK ? dpari_move_bytes(&all->move) : 0;
-    if (all->bytes >= 0) {
-        all->bytes = bytes < 0 ? bytes : dpari_most(all->bytes, bytes);
+    bytes = dpari_move_bytes(&all->move);
+    if ((uint64_t)bytes > (uint64_t)all->bytes) { /* -1 exceeds all others */
+        all->bytes = bytes;
     }
     return status;
 }
@@ -79,10 +79,10 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
                                                          const dpar_redistribute_desc *desc,
                                                          dpar_why *why)
 {
-    const dpar_layout *from = desc->from, *to = desc->to;
     dpari_move *move = &all->move;
     const dpari_move_totals *sum = move->sum;
     dpar_status status = dpari_move_init(move, comm, desc, why);
+    const dpar_layout *from = move->desc->from, *to = move->desc->to;
     move->source.from = from;
     move->source.to = to;
     move->source.rank = comm->rank;
@@ -254,16 +254,13 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_sta
 DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why)
 {
-    dpar_redistribute_desc none;
     dpari_redistribution all;
     dpar_status status;
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     why = dpari_why_of(comm, why);
-    dpari_zero(&none, sizeof none); /* without `move`, it fails in the agreement, so that all ranks
-                                       learn of it */
-    status = dpari_redistribution_count(&all, comm, move != NULL ? move : &none, why);
+    status = dpari_redistribution_count(&all, comm, move, why);
     if (status == DPAR_OK) {
         status = dpari_redistribution_arrays(&all, why);
     }

@@ -47,9 +47,7 @@ DPARI_INTERNAL dpar_status dpari_array_init(dpari_move_array *array, int32_t dim
         return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes are 2^63 bytes or more", n,
                          bytes);
     }
-    if (elements != NULL) {
-        *elements = n;
-    }
+    *elements = n;
     return DPAR_OK;
 }
 

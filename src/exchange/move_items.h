@@ -46,8 +46,8 @@ typedef struct dpari_move_item {
                           are */
 } dpari_move_item;
 
-/* Checks the shape of an array of elements of `bytes` bytes, and computes its steps. Sets *elements
- * to its size unless elements is NULL. */
+/* Checks the shape of an array of elements of `bytes` bytes, and computes its steps and its number
+ * of elements. */
 DPARI_INTERNAL dpar_status dpari_array_init(dpari_move_array *array, int32_t dims,
                                             const int64_t *shape, int32_t bytes, int64_t *elements,
                                             dpar_why *why);

@@ -193,16 +193,13 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
                                                         const dpar_redistribute_desc *move,
                                                         dpar_why *why)
 {
-    dpar_redistribute_desc none;
     dpari_move lists;
     dpar_status status;
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     why = dpari_why_of(comm, why);
-    dpari_zero(&none, sizeof none); /* without `move`, it fails in the agreement, so that all ranks
-                                       learn of it */
-    status = dpari_lists_build(&lists, comm, move != NULL ? move : &none, why);
+    status = dpari_lists_build(&lists, comm, move, why);
     status = dpari_lists_move(&lists, status, why);
     return dpari_move_end(&lists, status, why);
 }

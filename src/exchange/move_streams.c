@@ -20,8 +20,10 @@ DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
      * boxes from ALONE on share no message */
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
-    const int32_t bytes = dpar_type_bytes(desc->type);
+    int32_t bytes;
     dpari_zero(move, sizeof *move);
+    desc = desc != NULL ? desc : &move->none;
+    bytes = dpar_type_bytes(desc->type);
     move->comm = move->boxes.comm = comm;
     move->desc = desc;
     move->boxes.type = desc->type;
@@ -83,43 +85,44 @@ static dpar_status dpari_source_begin(dpari_move_source *source, int32_t directi
                                    source->per_node);
 }
 
-static int dpari_source_next(dpari_move_source *source, dpar_transfer *transfer)
+/* Returns the next transfer, or NULL if there is none, and notes whether it continues the one
+ * before it. */
+static const dpar_transfer *dpari_source_next(dpari_move_source *source)
 {
+    dpar_transfer *t = &source->transfer[source->at % 2];
     if (source->from != NULL) {
-        return dpar_redistribute_next(&source->walk, transfer);
+        if (!dpar_redistribute_next(&source->walk, t)) {
+            return NULL;
+        }
+    } else if (source->at == source->count[source->direction]) {
+        return NULL;
+    } else {
+        *t = source->list[source->direction][source->at];
     }
-    if (source->at == source->count[source->direction]) {
-        return 0;
-    }
-    *transfer = source->list[source->direction][source->at++];
-    return 1;
+    source->at++;
+    source->continues =
+        source->at > 1 && dpari_transfer_continues(&source->transfer[source->at % 2], t);
+    return t;
 }
 
 /* Counts the transfers of one direction. */
 static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int32_t direction,
                                                  dpari_move_totals *sum, dpar_why *why)
 {
-    dpar_transfer transfer[2]; /* this one and the one before it */
+    const dpar_transfer *t;
     const dpar_status status = dpari_source_begin(source, direction, why);
-    int32_t k = 0;
     dpari_zero(sum, sizeof *sum);
     if (status != DPAR_OK) {
         return status;
     }
-    for (; dpari_source_next(source, &transfer[k]); k = 1 - k) {
-        const dpar_transfer *t = &transfer[k];
-        int64_t volume;
-        if (t->dims < 0 || t->dims > DPAR_MAX_DIMS) {
-            return dpari_wrong(why, "a transfer has %d dims, but must have 0 to %d", t->dims,
-                               (int32_t)DPAR_MAX_DIMS);
-        }
-        volume = dpar_transfer_volume(t);
+    while ((t = dpari_source_next(source)) != NULL) {
+        const int64_t volume = dpar_transfer_volume(t);
         if (volume < 0 || volume > (INT64_C(1) << 62) - sum->elements) {
             return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements are moved");
         }
         if (t->op != DPAR_COPY) {
             sum->ops = 1;
-            sum->apart |= sum->items == 0 || !dpari_transfer_continues(&transfer[1 - k], t);
+            sum->apart |= !source->continues;
         }
         sum->elements += volume;
         sum->items++;
@@ -299,14 +302,12 @@ static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
 
 static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
 {
-    dpar_transfer transfer[2]; /* this one and the one before it */
-    int32_t k;
-    for (k = 0; dpari_source_next(source, &transfer[k]); k = 1 - k) {
-        const dpar_transfer *t = &transfer[k];
+    const dpar_transfer *t;
+    while ((t = dpari_source_next(source)) != NULL) {
         dpari_move_item *it = &side->item[side->items];
         dpari_move_stream *stream = dpari_stream_of(side, t->peer);
         dpari_item_init(it, t, &side->array);
-        it->continues = side->items > 0 && dpari_transfer_continues(&transfer[1 - k], t);
+        it->continues = source->continues;
         it->stream = side->of_peer[t->peer] - 1;
         if (stream->last >= 0) {
             side->item[stream->last].next = side->items;
@@ -339,9 +340,6 @@ static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
         if (s->peer != move->comm->rank || s->ops) {
             *next += dpari_room_up(most * move->boxes.bytes);
         }
-    }
-    for (i = 0; i < side->streams; i++) {
-        dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
             s->round = (int32_t *)dpari_carve(move, s->messages, 4);
         }

@@ -47,10 +47,12 @@ typedef struct dpari_move_side {
 /* The transfers of a move: two lists, or the walks over a redistribution. */
 typedef struct dpari_move_source {
     const dpar_transfer *list[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
-    int64_t count[2], at;
+    int64_t count[2], at;         /* at: number of transfers that have been walked */
     const dpar_layout *from, *to; /* NULL if there are two lists */
     int32_t rank, per_node, direction;
     dpar_redistribute_cursor walk;
+    dpar_transfer transfer[2]; /* the current one and the one before it */
+    int32_t continues;         /* 1 if it is another part of the same box as that one */
 } dpari_move_source;
 
 /* Totals of the transfers of one direction. */
@@ -62,7 +64,9 @@ typedef struct dpari_move_totals {
 
 typedef struct dpari_move {
     dpar_comm *comm;
-    const dpar_redistribute_desc *desc;
+    const dpar_redistribute_desc *desc; /* the caller's, or `none` if that is NULL, which fails in
+                                           the agreement, so that all ranks learn of it */
+    dpar_redistribute_desc none;
     dpari_move_source source;
     dpari_move_totals sum[2]; /* DPAR_TRANSFER_RECV, DPAR_TRANSFER_SEND */
     dpari_move_boxes boxes;
@@ -85,7 +89,8 @@ typedef struct dpari_move {
     unsigned char *zero;       /* memory for dpari_array_zero */
 } dpari_move;
 
-/* Begins a move: checks the fields of desc that lists and layouts have in common. */
+/* Begins a move: checks the fields of desc that lists and layouts have in common. desc: may be
+ * NULL. */
 DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
                                            const dpar_redistribute_desc *desc, dpar_why *why);
 /* Adds the arguments that must be equal on all ranks, for lists and for layouts. given: the

@@ -366,11 +366,12 @@ static dpar_status box_pack(const dpar_transfer *t, const int64_t *shape, const 
 {
     dpari_move_array a;
     dpari_move_item it;
+    int64_t elements;
     dpar_status st;
     if (t == NULL || array == NULL || message == NULL) {
         return dpari_wrong(why, "the transfer, the array or the message is NULL");
     }
-    st = dpari_array_init(&a, t->dims, shape, dpar_type_bytes(type), NULL, why);
+    st = dpari_array_init(&a, t->dims, shape, dpar_type_bytes(type), &elements, why);
     if (st == DPAR_OK) {
         st = dpari_transfer_check(t, t->dims, shape, type, 0, why);
     }
@@ -394,11 +395,12 @@ static dpar_status box_unpack(const dpar_transfer *t, const int64_t *shape, void
     dpari_move_boxes *boxes = boxes_begin(&here, type);
     dpari_move_array a;
     dpari_move_item it;
+    int64_t elements;
     dpar_status st;
     if (t == NULL || array == NULL || message == NULL) {
         return dpari_wrong(why, "the transfer, the array or the message is NULL");
     }
-    st = dpari_array_init(&a, t->dims, shape, dpar_type_bytes(type), NULL, why);
+    st = dpari_array_init(&a, t->dims, shape, dpar_type_bytes(type), &elements, why);
     if (st == DPAR_OK) {
         st = dpari_transfer_check(t, t->dims, shape, type, 1, why);
     }
