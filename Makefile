@@ -61,7 +61,7 @@ dpar_schedule.h: $(PASTED) src/schedule/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_comm.h: $(PASTED) src/host/* src/comm/*
+dpar_comm.h: $(PASTED) src/host/* src/comm/* src/exchange/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -71,7 +71,7 @@ dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_spatial.h: $(PASTED) src/spatial/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_debug.h: $(PASTED) src/debug/*
+dpar_debug.h: $(PASTED) src/debug/* src/halo/halo_view.*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_mpi.h: $(PASTED) src/mpi/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@

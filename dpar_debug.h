@@ -154,6 +154,33 @@ DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_text *out);
     !defined(DPAR_DEBUG_IMPLEMENTATION_DONE)
 #define DPAR_DEBUG_IMPLEMENTATION_DONE
 
+/* ==== halo/halo_view.h ==== */
+
+/* halo_view - what the reports and checks of dpar_debug.h read of a plan. Private. */
+
+/* Checks that no exchange is in progress and that the CPU may read the plan's arrays. */
+DPARI_INTERNAL dpar_status dpari_hx_may_look(const dpar_halo_plan *plan, dpar_why *why);
+/* Returns box k of the halo cells that a forward exchange fills, or NULL if there is no box k. */
+DPARI_INTERNAL const dpari_hx_item *dpari_hx_received(const dpar_halo_plan *plan, int64_t k);
+/* Returns the address at which the CPU can read the cells of a box, and their steps. Cells in the
+ * memory of a device are first copied. Returns NULL if that fails. */
+DPARI_INTERNAL const unsigned char *dpari_hx_look_at(const dpar_halo_plan *plan,
+                                                     const dpari_hx_item *it, const int64_t **step);
+/* Sets all cells of a box to one element of at most 8 bytes. */
+DPARI_INTERNAL void dpari_hx_fill_cells(const dpar_halo_plan *plan, const dpari_hx_item *it,
+                                        const uint64_t *element);
+/* Returns the owner of the cell that a box has at here[]. */
+DPARI_INTERNAL int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *it,
+                                      const int64_t *here);
+/* Returns the address of a point of this rank's local box, and sets its strides in elements. */
+DPARI_INTERNAL const unsigned char *dpari_hx_point(const dpar_halo_plan *plan, int32_t field,
+                                                   const int64_t *at, int64_t *stride);
+/* True if a part of a field (DPARI_HX_OWN, DPARI_HX_HALOS) is packed only because it is not in
+ * registered memory, from which peers that share memory could read it directly. */
+DPARI_INTERNAL int dpari_hx_unreached(const dpar_halo_plan *plan, int32_t field, int32_t part);
+/* Writes the number of exchanges and, if the plan has timers, how long each took. */
+DPARI_INTERNAL void dpari_hx_put_exchanges(const dpar_halo_plan *plan, dpar_text *out);
+
 /* ==== debug/checkup.h ==== */
 
 /* checkup - private: the facts that dpar_doctor collects about a machine and a job, and what is
@@ -333,6 +360,134 @@ DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c
  * communicator. */
 DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
                                              dpar_comm *world, dpar_text *out);
+
+/* ==== halo/halo_view.c ==== */
+
+/* Shows the boxes of a plan to the reports and checks of halo_check.c in dpar_debug.h. */
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_may_look(const dpar_halo_plan *plan, dpar_why *why)
+{
+    if (!plan) {
+        return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
+    }
+    if (plan->x.active) {
+        return dpari_wrong(why, "dpar_halo_plan_check: halo exchange %ld has not ended",
+                           plan->x.count);
+    }
+    if (plan->in_order) {
+        return dpari_wrong(why,
+                           "dpar_halo_plan_check: %d fields are in the memory of a device and all "
+                           "their halos are sent by messages; nothing waits for that memory",
+                           plan->fields);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD const dpari_hx_item *dpari_hx_received(const dpar_halo_plan *plan,
+                                                                 int64_t k)
+{
+    int32_t s;
+    for (s = 0; s < plan->forward; s++) {
+        const dpari_hx_step *step = &plan->step[s];
+        if (k < step->s - step->r) {
+            return &plan->item[step->r + k];
+        }
+        k -= step->s - step->r;
+    }
+    return NULL;
+}
+
+DPARI_INTERNAL DPARI_COLD const unsigned char *
+dpari_hx_look_at(const dpar_halo_plan *plan, const dpari_hx_item *it, const int64_t **step)
+{
+    dpar_mem_box b;
+    if (!dpari_hx_mem(&plan->field[it->field])) {
+        *step = it->own_step;
+        return plan->part[it->mine] + it->mine_at;
+    }
+    *step = it->dense;
+    if (!plan->look) {
+        return NULL;
+    }
+    dpari_hx_box_of(plan, it, plan->look, 0, &b);
+    return dpari_hx_move_box(&plan->field[it->field], &b) == DPAR_OK ? plan->look : NULL;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_hx_fill_cells(const dpar_halo_plan *plan,
+                                                   const dpari_hx_item *it, const uint64_t *element)
+{
+    const dpar_halo_field *field = &plan->field[it->field];
+    uint64_t here[1];
+    unsigned char *from = dpari_hx_mem(field) ? plan->look : (unsigned char *)here;
+    dpar_mem_box b;
+    dpari_hx_box_of(plan, it, from, 1, &b);
+    dpari_zero(b.from_stride, sizeof b.from_stride);
+    dpari_kern_copy(from, element, (int64_t)sizeof *element, 0);
+    (void)dpari_hx_move_box(field, &b);
+}
+
+/* In an exchange dim by dim, the rank that sends a corner is not its owner, so the owner is found
+ * in the transfer lists. */
+DPARI_INTERNAL DPARI_COLD int32_t dpari_hx_owner(const dpar_halo_plan *plan,
+                                                 const dpari_hx_item *it, const int64_t *here)
+{
+    dpar_halo_cursor w;
+    dpar_transfer t;
+    dpar_status st = plan->step[0].number < 0
+                         ? DPAR_DONE
+                         : dpar_halo_first(&w, plan->field[it->field].halo, plan->comm->rank,
+                                           DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
+    while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
+        int32_t d;
+        for (d = 0; d < t.dims; d++) {
+            const int64_t at = it->local[d] + here[d] - t.mine[d];
+            if (at < 0 || at >= t.extent[d]) {
+                break;
+            }
+        }
+        if (d == t.dims) {
+            return t.peer;
+        }
+    }
+    return it->peer < 0 ? plan->comm->rank : plan->x.peer[it->peer].rank;
+}
+
+DPARI_INTERNAL DPARI_COLD const unsigned char *
+dpari_hx_point(const dpar_halo_plan *plan, int32_t field, const int64_t *at, int64_t *stride)
+{
+    const dpar_halo_field *f = &plan->field[field];
+    dpari_hx_spot spot;
+    int32_t d;
+    dpari_hx_place(&plan->array[field], at, dpari_hx_components(f), &spot);
+    for (d = 0; d <= f->halo->grid.dims; d++) {
+        stride[d] = spot.stride[d];
+    }
+    return plan->part[2 * field + spot.part] + spot.at * dpar_type_bytes(f->type);
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_hx_unreached(const dpar_halo_plan *plan, int32_t field,
+                                                 int32_t part)
+{
+    const int32_t way = plan->options.method;
+    const unsigned char *at = plan->part[2 * field + part];
+    int32_t i, beside = 0;
+    for (i = 0; i < plan->x.peers; i++) {
+        beside |= plan->x.peer[i].world >= 0;
+    }
+    return beside && at && !dpari_hx_mem(&plan->field[field]) &&
+           (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+           dpari_ref(plan->x.world, at, 1) == 0;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_hx_put_exchanges(const dpar_halo_plan *plan, dpar_text *out)
+{
+    dpari_text_print(out, "  %ld exchanges", plan->x.count);
+    if (plan->options.timers) {
+        dpar_text_put(out, ", each: ");
+        dpari_exchange_put_times(&plan->x, out);
+    }
+    dpari_text_char(out, '\n');
+}
 
 /* ==== debug/checkup.c ==== */
 
@@ -2759,26 +2914,19 @@ static const char *dpari_hx_way(int32_t way)
     }
 }
 
-/* Names the fields that are packed because they are not in registered memory, from which peers that
- * share memory could read them directly. */
+/* Names the fields that are packed because they are not in registered memory. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *plan)
 {
-    const int32_t way = plan->options.method;
-    int32_t i, beside = 0;
-    for (i = 0; i < plan->x.peers; i++) {
-        beside += plan->x.peer[i].world >= 0;
-    }
-    for (i = 0; i < 2 * plan->fields && beside > 0; i++) {
-        const int elsewhere = dpari_hx_mem(&plan->field[i / 2]) != NULL;
-        if (plan->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
-            dpari_ref(plan->x.world, plan->part[i], 1) == 0) {
-            if (i % 2) {
-                dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
-            } else {
-                dpari_text_print(out, "  field %d is packed: it is", i / 2);
-            }
-            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
+    int32_t i;
+    for (i = 0; i < 2 * plan->fields; i++) {
+        if (!dpari_hx_unreached(plan, i / 2, i % 2)) {
+            continue;
         }
+        dpari_text_print(out,
+                         i % 2 ? "  the halos of field %d are packed: they are"
+                               : "  field %d is packed: it is",
+                         i / 2);
+        dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
     }
 }
 
@@ -2813,12 +2961,7 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *plan, dpar_
         }
         dpari_text_char(out, '\n');
     }
-    dpari_text_print(out, "  %ld exchanges", plan->x.count);
-    if (plan->options.timers) {
-        dpar_text_put(out, ", each: ");
-        dpari_exchange_put_times(&plan->x, out);
-    }
-    dpari_text_char(out, '\n');
+    dpari_hx_put_exchanges(plan, out);
     dpari_hx_put_unreached(out, plan);
 }
 
@@ -2861,22 +3004,14 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
 }
 
 /* Sets all halo cells that an exchange fills to the value of dpari_hx_poison_of. */
-static void dpari_hx_poison(dpar_halo_plan *plan)
+static void dpari_hx_poison(const dpar_halo_plan *plan)
 {
-    int32_t s;
+    const dpari_hx_item *it;
+    uint64_t element[1];
     int64_t k;
-    for (s = 0; s < plan->forward; s++) {
-        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
-            const dpari_hx_item *it = &plan->item[k];
-            const dpar_halo_field *field = &plan->field[it->field];
-            uint64_t element[1];
-            dpar_mem_box b;
-            dpari_hx_box_of(plan, it, dpari_hx_mem(field) ? plan->look : (unsigned char *)element,
-                            1, &b);
-            dpari_zero(b.from_stride, sizeof b.from_stride);
-            dpari_hx_poison_of(field->type, (unsigned char *)b.from);
-            (void)dpari_hx_move_box(field, &b);
-        }
+    for (k = 0; (it = dpari_hx_received(plan, k)) != NULL; k++) {
+        dpari_hx_poison_of(plan->field[it->field].type, (unsigned char *)element);
+        dpari_hx_fill_cells(plan, it, element);
     }
 }
 
@@ -2913,24 +3048,6 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
     return 0;
 }
 
-/* Returns the address at which the CPU can read the cells of an item, and their steps. Cells in the
- * memory of a device are first copied to plan->look. Returns NULL if that fails. */
-static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *plan, const dpari_hx_item *it,
-                                             const int64_t **step)
-{
-    dpar_mem_box b;
-    if (!dpari_hx_mem(&plan->field[it->field])) {
-        *step = it->own_step;
-        return plan->part[it->mine] + it->mine_at;
-    }
-    *step = it->dense;
-    if (!plan->look) {
-        return NULL;
-    }
-    dpari_hx_box_of(plan, it, plan->look, 0, &b);
-    return dpari_hx_move_box(&plan->field[it->field], &b) == DPAR_OK ? plan->look : NULL;
-}
-
 /* Converts index at[] from the sender's order to that of this rank's array. */
 static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
 {
@@ -2943,31 +3060,28 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
 /* Fails with the first halo cell that is still poisoned. */
 static dpar_status dpari_hx_unfilled(const dpar_halo_plan *plan, dpar_why *why)
 {
-    int32_t s;
+    const dpari_hx_item *it;
     int64_t k;
-    for (s = 0; s < plan->forward; s++) {
-        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
-            const dpari_hx_item *it = &plan->item[k];
-            const int32_t type = plan->field[it->field].type;
-            const int64_t *step;
-            const unsigned char *from = dpari_hx_look_at(plan, it, &step);
-            int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
-            if (!from) {
-                return dpari_say(DPAR_E_SYSTEM, why, "field %d cannot be read from its memory",
-                                 it->field);
-            }
-            do {
-                dpar_text t;
-                if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
-                    continue;
-                }
-                dpari_text_why(&t, why);
-                dpari_hx_here(it, at, here);
-                dpari_hx_put_cell(plan, it, here, &t);
-                dpar_text_put(&t, " was not filled, or came from a cell without a value");
-                return DPAR_E_ARG;
-            } while (dpari_hx_step_on(it, step, at, &place));
+    for (k = 0; (it = dpari_hx_received(plan, k)) != NULL; k++) {
+        const int32_t type = plan->field[it->field].type;
+        const int64_t *step;
+        const unsigned char *from = dpari_hx_look_at(plan, it, &step);
+        int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+        if (!from) {
+            return dpari_say(DPAR_E_SYSTEM, why, "field %d cannot be read from its memory",
+                             it->field);
         }
+        do {
+            dpar_text t;
+            if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
+                continue;
+            }
+            dpari_text_why(&t, why);
+            dpari_hx_here(it, at, here);
+            dpari_hx_put_cell(plan, it, here, &t);
+            dpar_text_put(&t, " was not filled, or came from a cell without a value");
+            return DPAR_E_ARG;
+        } while (dpari_hx_step_on(it, step, at, &place));
     }
     return DPAR_OK;
 }
@@ -3018,64 +3132,29 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
     dpari_text_real(out, d, type == DPAR_F64 ? 17 : 9);
 }
 
+/* Returns the bytes of the copy of an item. */
+static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan, const dpari_hx_item *it)
+{
+    return (it->elements * dpar_type_bytes(plan->field[it->field].type) + 15) / 16 * 16;
+}
+
 /* Copies all halo cells that this rank receives, one item after another, to `kept`, or back if
  * `back` is 1. */
 static dpar_status dpari_hx_copy_halos(const dpar_halo_plan *plan, unsigned char *kept, int back)
 {
-    dpar_status st = DPAR_OK;
-    dpar_mem_box b;
-    int32_t s;
+    const dpari_hx_item *it;
     int64_t k;
-    for (s = 0; s < plan->forward; s++) {
-        for (k = plan->step[s].r; k < plan->step[s].s && st == DPAR_OK; k++) {
-            const dpari_hx_item *it = &plan->item[k];
-            const dpar_halo_field *field = &plan->field[it->field];
-            dpari_hx_box_of(plan, it, kept, back, &b);
-            st = dpari_hx_move_box(field, &b);
-            kept += (it->elements * dpar_type_bytes(field->type) + 15) / 16 * 16;
+    for (k = 0; (it = dpari_hx_received(plan, k)) != NULL; k++) {
+        dpar_mem_box b;
+        dpar_status status;
+        dpari_hx_box_of(plan, it, kept, back, &b);
+        status = dpari_hx_move_box(&plan->field[it->field], &b);
+        if (status != DPAR_OK) {
+            return status;
         }
+        kept += dpari_hx_kept_bytes(plan, it);
     }
-    return st;
-}
-
-/* Returns the number of bytes that dpari_hx_copy_halos copies. */
-static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *plan)
-{
-    int64_t bytes = 0, k;
-    int32_t s;
-    for (s = 0; s < plan->forward; s++) {
-        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
-            const int32_t type = plan->field[plan->item[k].field].type;
-            bytes += (plan->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
-        }
-    }
-    return bytes;
-}
-
-/* Returns the owner of the cell that an item has at here[]. In an exchange dim by dim, the rank
- * that sends a corner is not its owner, so the owner is found in the transfer lists. */
-static int32_t dpari_hx_owner(const dpar_halo_plan *plan, const dpari_hx_item *it,
-                              const int64_t *here)
-{
-    dpar_halo_cursor w;
-    dpar_transfer t;
-    dpar_status st = plan->step[0].number < 0
-                         ? DPAR_DONE
-                         : dpar_halo_first(&w, plan->field[it->field].halo, plan->comm->rank,
-                                           DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
-    while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
-        int32_t d;
-        for (d = 0; d < t.dims; d++) {
-            const int64_t at = it->local[d] + here[d] - t.mine[d];
-            if (at < 0 || at >= t.extent[d]) {
-                break;
-            }
-        }
-        if (d == t.dims) {
-            return t.peer;
-        }
-    }
-    return it->peer < 0 ? plan->comm->rank : plan->x.peer[it->peer].rank;
+    return DPAR_OK;
 }
 
 /* Compares an item with its kept copy. Returns 1 if they differ, and describes the first cell that
@@ -3107,19 +3186,16 @@ static int dpari_hx_item_differs(const dpar_halo_plan *plan, const dpari_hx_item
 static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *was,
                               const unsigned char *is, dpar_why *why)
 {
-    int32_t found = -1, s;
+    const dpari_hx_item *it;
+    int32_t found = -1;
     int64_t k;
-    for (s = 0; s < plan->forward; s++) {
-        for (k = plan->step[s].r; k < plan->step[s].s; k++) {
-            const dpari_hx_item *it = &plan->item[k];
-            const int64_t bytes =
-                (it->elements * dpar_type_bytes(plan->field[it->field].type) + 15) / 16 * 16;
-            if ((found < 0 || it->field < found) && dpari_hx_item_differs(plan, it, was, is, why)) {
-                found = it->field;
-            }
-            was += bytes;
-            is += bytes;
+    for (k = 0; (it = dpari_hx_received(plan, k)) != NULL; k++) {
+        const int64_t bytes = dpari_hx_kept_bytes(plan, it);
+        if ((found < 0 || it->field < found) && dpari_hx_item_differs(plan, it, was, is, why)) {
+            found = it->field;
         }
+        was += bytes;
+        is += bytes;
     }
     return found;
 }
@@ -3142,36 +3218,20 @@ static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why 
     return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
 
-/* Checks that no exchange is in progress and that the CPU may read the plan's arrays. */
-static dpar_status dpari_hx_not_idle(const dpar_halo_plan *plan, dpar_why *why)
-{
-    if (!plan) {
-        return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
-    }
-    if (plan->x.active) {
-        return dpari_wrong(why, "dpar_halo_plan_check: halo exchange %ld has not ended",
-                           plan->x.count);
-    }
-    if (plan->in_order) {
-        return dpari_wrong(why,
-                           "dpar_halo_plan_check: %d fields are in the memory of a device and all "
-                           "their halos are sent by messages; nothing waits for that memory",
-                           plan->fields);
-    }
-    return DPAR_OK;
-}
-
 /* Copies the halos, exchanges them, compares them with the copy, and restores the copy. */
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
 {
     dpar_why found;
     unsigned char *was, *is;
     void *memory = NULL;
+    const dpari_hx_item *it;
     int32_t field = -1;
-    int64_t bytes;
+    int64_t bytes = 0, k;
     dpar_status st, kept;
     dpari_zero(&found, sizeof found);
-    bytes = dpari_hx_kept_bytes(plan);
+    for (k = 0; (it = dpari_hx_received(plan, k)) != NULL; k++) {
+        bytes += dpari_hx_kept_bytes(plan, it);
+    }
     st = dpar_comm_alloc(plan->comm, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
         (void)dpari_repeat(st, why, plan->comm->why.text);
@@ -3257,7 +3317,6 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *plan, const dpari_
     const dpar_halo_field *f = &plan->field[field];
     const int32_t dims = part->dims;
     int64_t at[DPAR_MAX_DIMS], step = whole->components;
-    dpari_hx_spot spot;
     dpar_mem_box b;
     int32_t d;
     if (dpari_hx_volume(part) == 0) {
@@ -3266,19 +3325,16 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *plan, const dpari_
     for (d = 0; d < dims; d++) {
         at[d] = part->lo[d] - whole->all.lo[d];
     }
-    dpari_hx_place(&plan->array[field], at, whole->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
     b.to_type = b.from_type = b.round_type = f->type;
     b.to = whole->local + dpari_hx_at(whole, &whole->all, part->lo);
-    b.from = plan->part[2 * field + spot.part] + spot.at * whole->width;
+    b.from = (void *)(uintptr_t)dpari_hx_point(plan, field, at, b.from_stride); /* read only */
     b.extent[dims] = whole->components;
     b.to_stride[dims] = 1;
-    b.from_stride[dims] = spot.stride[dims];
     for (d = dims - 1; d >= 0; d--) {
         b.extent[d] = part->hi[d] - part->lo[d];
         b.to_stride[d] = step;
-        b.from_stride[d] = spot.stride[d];
         step *= whole->all.hi[d] - whole->all.lo[d];
     }
     return dpari_hx_move_box(f, &b);
@@ -3499,8 +3555,8 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
 }
 
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
-static dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole, const dpar_box *grid,
-                                        int32_t rank)
+static DPARI_COLD dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole,
+                                                   const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -3714,7 +3770,7 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_plan *plan, dpar_why *why)
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *plan, int32_t what,
                                                      dpar_why *why)
 {
-    const dpar_status st = dpari_hx_not_idle(plan, why);
+    const dpar_status st = dpari_hx_may_look(plan, why);
     if (st != DPAR_OK) {
         return st;
     }

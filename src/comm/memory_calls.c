@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Calls the functions of comm->mem, or the loops of mem.c if comm->mem is NULL, and breaks the
- * communicator if a function fails. move.c and the strategies of dpar_train.h call it. */
+ * communicator if a function fails. The moves and the strategies of dpar_train.h call it. */
 #include "memory_calls.h"
 
 #include "../base/base_private.h"

@@ -16,8 +16,8 @@
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-DPARI_API void dpari_exchange_room(dpari_exchange *x, dpari_room *room, int64_t peers,
-                                   int64_t steps, int64_t nodes)
+DPARI_API DPARI_COLD void dpari_exchange_room(dpari_exchange *x, dpari_room *room, int64_t peers,
+                                              int64_t steps, int64_t nodes)
 {
     x->peer = (dpari_exchange_peer *)dpari_room_take(room, peers, sizeof *x->peer);
     x->flow = (dpari_exchange_flow *)dpari_room_take(room, peers * steps, sizeof *x->flow);
@@ -33,7 +33,7 @@ static int32_t dpari_exchange_node_rank(const dpari_exchange *x, int32_t i)
     return x->node == x->comm ? i : x->rank_of[i];
 }
 
-DPARI_API dpar_status dpari_exchange_find_node(dpari_exchange *x)
+DPARI_API DPARI_COLD dpar_status dpari_exchange_find_node(dpari_exchange *x)
 {
     const dpari_group *group = dpari_group_of(x->node);
     int32_t i, k;
@@ -72,8 +72,9 @@ static void dpari_exchange_call(const dpari_exchange *x, dpar_call *call, int32_
     call->out = sends ? NULL : at;
 }
 
-DPARI_API dpar_status dpari_exchange_records(const dpari_exchange *x, const int64_t *mine,
-                                             int64_t *theirs, int64_t words)
+DPARI_API DPARI_COLD dpar_status dpari_exchange_records(const dpari_exchange *x,
+                                                        const int64_t *mine, int64_t *theirs,
+                                                        int64_t words)
 {
     dpar_status status;
     int32_t i, n = 0, pass;

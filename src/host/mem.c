@@ -34,7 +34,8 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
-    dpari_zero(&p, sizeof p);
+    p.back = p.ahead = p.wide = 0;
+    p.beside = 0;
     p.dims = box->dims;
     p.to_type = box->to_type;
     p.from_type = box->from_type;
@@ -51,15 +52,6 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     dpari_stride_run(&s, box->to, box->from);
 }
 
-DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
-{
-    if (!dpari_mem_box_fits(box)) {
-        return DPAR_E_ARG;
-    }
-    dpari_mem_box_move(box);
-    return DPAR_OK;
-}
-
 DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
     int32_t i;
@@ -73,6 +65,11 @@ DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, 
         dpari_mem_box_move(&boxes[i]);
     }
     return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
+{
+    return dpari_mem_move(NULL, box, 1);
 }
 
 /* ---- spans ----------------------------------------------------------------------------------- */

@@ -94,6 +94,10 @@ static void test_moves(dpar_comm *c)
     fine.type = DPAR_F64, fine.from = fine.to = &l, fine.in = in, fine.out = out;
     CHECK_INT(dpar_redistribute(c, &fine, &why), DPAR_OK);
     move = fine;
+    move.type = DPAR_F4;
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG,
+            "type f4 (6) has no elements of whole bytes");
+    move = fine;
     move.ranks_per_node = -2;
     REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "ranks_per_node is -2");
     move = fine;

@@ -27,11 +27,11 @@
  * provides scratch in both memories, the host waits for the device only where large boxes are
  * combined: for small messages in which receivers tell senders when to send. Without scratch the
  * end of a move waits for the device. Boxes of one message must not write the same elements. */
-#ifndef DPARI_COMM_MOVE_H
-#define DPARI_COMM_MOVE_H
+#ifndef DPARI_EXCHANGE_MOVE_H
+#define DPARI_EXCHANGE_MOVE_H
 
+#include "../comm/comm.h"
 #include "../index/redistribute.h"
-#include "comm.h"
 
 /* A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
  * receive). Zero it, then set the fields that you need. Fields type, ranks_per_node, tag and
@@ -76,7 +76,7 @@ typedef struct dpar_redistribute_desc {
  *
  * Costs O(its transfers + its elements). Sends the bytes of the transfers to other ranks, and small
  * messages in which receivers tell senders when to send. Each rank walks its transfers twice and
- * needs 96 bytes for each during the call. */
+ * needs 104 bytes for each during the call. */
 DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
