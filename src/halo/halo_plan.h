@@ -25,13 +25,11 @@
 #define DPARI_HALO_HALO_PLAN_H
 
 #include "../comm/world.h"
+#include "../exchange/exchange.h"
 #include "../host/mem.h"
 #include "../host/strided.h"
 #include "halo_box_groups.h"
 #include "halo_exchange.h"
-#include "../host/mem.h"
-#include "../host/strided.h"
-#include "../exchange/exchange.h"
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */

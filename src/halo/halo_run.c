@@ -10,8 +10,6 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/object_memory.h"
-#include "../host/strided.h"
-#include "../host/strided_loops.h"
 #include "../comm/world.h"
 #include "../host/strided.h"
 #include "../host/strided_loops.h"

@@ -8,8 +8,8 @@
 
 #include "../base/base_private.h"
 #include "../comm/agree.h"
-#include "../host/elements.h"
 #include "../comm/object_memory.h"
+#include "../host/elements.h"
 #include "points.h"
 #include "points_list.h"
 #include "points_plan.h"
