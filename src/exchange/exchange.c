@@ -93,13 +93,15 @@ DPARI_API DPARI_COLD dpar_status dpari_exchange_records(const dpari_exchange *x,
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x)
+/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
+static dpar_status dpari_exchange_broken(const dpari_exchange *x)
 {
     return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
-                                                      const char *text)
+/* Breaks the communicators with a status and a message. Returns the status that counts. */
+static DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
+                                                   const char *text)
 {
     status = dpari_group_break(dpari_group_of(x->node), status, text);
     if (x->node != x->comm) {

@@ -37,8 +37,7 @@ enum {
     DPARI_EXCHANGE_ADJOINT,
     DPARI_EXCHANGE_PACKING = 0, /* phases that are timed: indices of dpari_exchange.seconds */
     DPARI_EXCHANGE_COPYING,
-    DPARI_EXCHANGE_WAITING,
-    DPARI_EXCHANGE_PARTS = 3 /* parts of the staging memory if devices reach each other's memory */
+    DPARI_EXCHANGE_WAITING
 };
 
 /* The words that a rank publishes to its peers, one struct for each step that may be in progress.
@@ -169,12 +168,9 @@ DPARI_API dpar_status dpari_exchange_advance(dpari_exchange *x, int wait);
  * more. Refuses with DPAR_E_ARG if an exchange has not ended; `*refused` is then 1. Collective. */
 DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller, int32_t *refused);
 
-/* Breaks the communicators with a status and a message. Returns the status that counts. */
-DPARI_API dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status, const char *text);
-/* The same, because dpari_at returned NULL for a reference of a peer. */
+/* Breaks the communicators, because dpari_at returned NULL for a reference of a peer. Returns the
+ * status that counts. */
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
-/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
-DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
 /* Returns the time in seconds if the plan has timers, otherwise 0. */
