@@ -1049,7 +1049,8 @@ DPARI_API void dpari_os_error(dpar_text *text, int number);
 
 /* ==== host/cpu.h ==== */
 
-/* cpu - private: which vectors this CPU has, for loops that are compiled for several of them. */
+/* cpu - private: queries which vectors this CPU has, for loops that are compiled for several kinds.
+ */
 
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
  * system saves them, otherwise 0. Takes microseconds in a virtual machine. */
@@ -2301,10 +2302,11 @@ DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, voi
  *     ready = exchange << 16 | kind    my values are packed, and my arrays may be read
  *     done  = exchange                 I have taken all values that are for me
  *
- * A rank packs into a turn again when its readers are done with the exchange before the last one.
- * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
- * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
- * only receives, or if arrays are read in place.
+ * Before a rank packs into a turn again, its readers must be done with the values that the turn
+ * holds, which are those of the exchange before the last one. Usually it need not wait for `done`,
+ * because a peer that is ready for an exchange is done with all exchanges before it. It waits for
+ * `done` if a peer only receives from it or reads its arrays in place. Only then does the peer wake
+ * it at once. A plan also waits for `done` before it replaces its staging memory.
  *
  * Peers whose devices reach each other's memory (dpar_engine.alloc_shared) neither send messages
  * nor publish words. They synchronize their streams before a rank packs and after it has packed. */
@@ -2314,16 +2316,15 @@ enum {
     DPARI_EXCHANGE_ADJOINT,
     DPARI_EXCHANGE_PACKING = 0, /* phases that are timed: indices of dpari_exchange.seconds */
     DPARI_EXCHANGE_COPYING,
-    DPARI_EXCHANGE_WAITING,
-    DPARI_EXCHANGE_PARTS = 3 /* parts of the staging memory if devices reach each other's memory */
+    DPARI_EXCHANGE_WAITING
 };
 
 /* The words that a rank publishes to its peers, one struct for each step that may be in progress.
  * `done` is in a cache line of its own, because it is written at other times than `ready`. */
 typedef struct dpari_exchange_line {
     uint64_t ready;
-    uint64_t place[2]; /* words of the plan, by which peers find its memory. They change only
-                          between exchanges, or before `ready` is published */
+    uint64_t place[2]; /* words of the plan, by which peers find its memory; the plan changes them
+                          only while no peer reads them: between exchanges, before `ready` */
     char padding_0[DPARI_LINE - 24];
     uint64_t done;
     char padding_1[DPARI_LINE - 8];
@@ -2352,7 +2353,7 @@ typedef struct dpari_exchange_flow {
 typedef struct dpari_exchange_step {
     int32_t modes; /* bits of the modes that have this step: 1 << DPARI_EXCHANGE_FORWARD, ... */
     int32_t line;  /* number of the dpari_exchange_line in which ranks publish its progress */
-    int32_t meets; /* 1 if values are exchanged with a rank that shares memory */
+    int32_t meets; /* 1 if values are exchanged with another rank that shares memory */
     int32_t alone; /* 1 if no other rank takes part */
 } dpari_exchange_step;
 
@@ -2406,12 +2407,12 @@ typedef struct dpari_exchange {
     double seconds[3]; /* spent in each phase */
     /* Private. */
     uint64_t kind;
-    int32_t left;     /* 1 if the communicator has dpari_exchange_post_rest */
+    int32_t left;     /* 1 if dpari_exchange_post_rest was left in the communicator (engine.h) */
     int32_t lent;     /* 1 if a peer lends arrays to be read in place in this exchange */
     int32_t now;      /* the step in progress */
     int32_t next;     /* the step after it */
-    int32_t stage;    /* of the step in progress */
-    int32_t receives; /* messages posted in this step: those received, and all */
+    int32_t stage;    /* of the step in progress: DPARI_EXCHANGE_TAKING, ... (exchange.c) */
+    int32_t receives; /* numbers of messages of this step: those that are received, and all */
     int32_t posted;
     int32_t part;  /* with devices that are reached: the part of the staging memory in use */
     double looked; /* time of the last check that peers are alive, in seconds */
@@ -2446,12 +2447,9 @@ DPARI_API dpar_status dpari_exchange_advance(dpari_exchange *x, int wait);
  * more. Refuses with DPAR_E_ARG if an exchange has not ended; `*refused` is then 1. Collective. */
 DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller, int32_t *refused);
 
-/* Breaks the communicators with a status and a message. Returns the status that counts. */
-DPARI_API dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status, const char *text);
-/* The same, because dpari_at returned NULL for a reference of a peer. */
+/* Breaks the communicators, because dpari_at returned NULL for a reference of a peer. Returns the
+ * status that counts. */
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
-/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
-DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
 /* Returns the time in seconds if the plan has timers, otherwise 0. */
@@ -2981,6 +2979,7 @@ typedef struct dpari_peer_wait {
     double crossed; /* s, since when it waits there; 0 if it does not */
     double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
+
 /* Checks whether a wait for the peer can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
  * the peer has ended or closes the communicator, or the status of a broken communicator. */
 DPARI_INTERNAL dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
@@ -4668,7 +4667,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
 
 /* ==== host/cpu.c ==== */
 
-/* Asks the CPU which vectors it has, and the system whether it saves their registers. */
+/* Queries which vectors the CPU has, and whether the system saves their registers. */
 
 DPARI_API DPARI_COLD int dpari_cpu_wide(void)
 {
@@ -4703,7 +4702,8 @@ DPARI_API DPARI_COLD int dpari_cpu_wide(void)
  * close to the bandwidth of the memory. There is one loop for each type and operation, in plain C
  * or in vector types of the compiler. Conversions are also compiled for vectors of 32 bytes, which
  * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
- * Called by collectives.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
+ * Called by the collectives and messages of comm, by moves, points and the strategies of
+ * dpar_train.h, and by the other modules of host. */
 
 /* x87 rounds when it stores, not when it adds. With x87, or without vector types, the loops over
  * elements further below are used. */
@@ -8919,8 +8919,9 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, 
  * hashes differ, the all-reduce also finds two ranks whose hashes differ, and these find the first
  * fact that differs by bisection. All ranks then fail with DPAR_E_MISMATCH, and the message names
  * the fact, the two ranks and both values. If a rank had failed before, it returns its own status,
- * and the other ranks return the worst status of all. Called by move.c, simple.c and the functions
- * of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans. */
+ * and the other ranks return the worst status of all. Called by the moves of ../exchange, simple.c
+ * and the functions of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans.
+ */
 
 /* The multiplier is 2^64 divided by the golden ratio, as in Fibonacci hashing. The shift mixes the
  * upper bits of the product, which depend on all bits of the factors, into the lower ones. */
@@ -11058,9 +11059,8 @@ DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *w
  *
  * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
  * ranks continue when it shrinks. Most of the file writes error messages: which rank is missing,
- * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
- * (halo, points) for one peer, with the same deadline and messages. Called by collectives.c, p2p.c,
- * shm.c, and by the exchanges of dpar_halo.h and dpar_points.h. */
+ * where each rank waits, and which rank is the cause. Called by collectives.c, p2p.c, shm.c and
+ * ../exchange. */
 
 /* ---- the memory that follows a member -------------------------------------------------------- */
 
@@ -18983,13 +18983,15 @@ DPARI_API DPARI_COLD dpar_status dpari_exchange_records(const dpari_exchange *x,
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x)
+/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
+static dpar_status dpari_exchange_broken(const dpari_exchange *x)
 {
     return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
-                                                      const char *text)
+/* Breaks the communicators with a status and a message. Returns the status that counts. */
+static DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
+                                                   const char *text)
 {
     status = dpari_group_break(dpari_group_of(x->node), status, text);
     if (x->node != x->comm) {
@@ -19043,9 +19045,9 @@ static void dpari_exchange_put_kind(dpar_text *text, uint64_t kind)
     dpar_text_put(text, name[kind & DPARI_EXCHANGE_OP]);
 }
 
-/* Breaks the communicator with a message, because peer i has ended, because it or the rank that it
- * waits for has not made the call, or because it runs another exchange (wait is then NULL). word:
- * its `ready`, as it was read. */
+/* Breaks the communicators with a message: peer i has ended, it or the rank that it waits for has
+ * not made the call, or it runs another exchange. word: `ready` of peer i, as it was read. wait:
+ * the wait that failed, or NULL if none did. */
 static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status status, int32_t i,
                                                   uint64_t word, const dpari_peer_wait *wait)
 {
@@ -19102,8 +19104,8 @@ DPARI_API DPARI_COLD void dpari_exchange_put_times(const dpari_exchange *x, dpar
 
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
-/* Besides 0 (do not wait) and 1, `wait` may be this: do not even check whether the peer has failed,
- * because a wait follows. */
+/* A value of `wait`, in addition to 0 (do not wait) and 1 (wait): do not wait, nor check whether
+ * the peer has failed, because a wait follows. */
 enum { DPARI_EXCHANGE_PEEK = -1 };
 
 /* Seconds between two checks in a test that peers are alive. A check is a system call, which takes
@@ -19236,7 +19238,7 @@ static void dpari_exchange_describe(dpari_exchange *x, int32_t s, int sends)
     }
 }
 
-/* Posts the messages that are described from `first` on. */
+/* Posts the described messages, from number `first` on. */
 static dpar_status dpari_exchange_post(dpari_exchange *x, int32_t first)
 {
     const int32_t n = x->posted - first;
@@ -19455,8 +19457,9 @@ static dpar_status dpari_exchange_leave(dpari_exchange *x, int32_t s, int wait)
     return status;
 }
 
-/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
- * DPAR_OK when they are finished. No peer reads the points that those steps write. */
+/* Advances the step in progress as far as possible. Returns DPAR_OK when it is finished. Before it
+ * waits for the readers of this rank's arrays, it does the steps that follow and involve only this
+ * rank, because no peer reads the points that these write. */
 static dpar_status dpari_exchange_advance_step(dpari_exchange *x, int wait)
 {
     const int32_t s = x->now;
@@ -19838,8 +19841,9 @@ static int64_t dpari_item_rect(const dpari_move_item *it, int32_t dims, const in
     int64_t rest = begin, inner = 1, index = 0, per = 1;
     int32_t d, cut = dims;
     *at = it->at;
-    for (d = dims - 1; d >= 0; d--) { /* `cut` is the outermost dim along which the box has
-                                                several elements; all dims inside it are whole */
+    /* `cut` is the outermost dim along which the box has several elements; all dims inside it are
+     * whole */
+    for (d = dims - 1; d >= 0; d--) {
         int64_t i = rest % it->extent[d];
         rest /= it->extent[d];
         *at += i * step[d];
@@ -21091,10 +21095,10 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
  *     move          dpar_redistribute: the lists of dpar_redistribute_next of dpar.h */
 
 typedef struct dpari_redistribution {
-    dpari_move move;              /* its sum: if replicas share the sends */
+    dpari_move move;              /* its `sum` counts what is moved if replicas share the sends */
     dpari_move_totals primary[2]; /* the same if copy 0 sends everything */
-    int64_t bytes;                /* of scratch, for either; -1 if more than 2^62 */
-    int32_t may_split_sums;
+    int64_t bytes;                /* of scratch, enough for both; -1 if more than 2^62 */
+    int32_t may_split_sums;       /* 1 if replicas might cut parts of a sum differently */
 } dpari_redistribution;
 
 static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_mesh *mesh,

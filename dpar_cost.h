@@ -1653,8 +1653,6 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
-/* Returns a pointer to the value of a field; for TILES to the first of three values. */
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
 /* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */
@@ -8015,7 +8013,8 @@ static const dpari_field dpari_strategy_field[] = {
     {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
     {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
+/* Returns a pointer to the value of a field; for TILES to the first of three values. */
+static int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
 {
     return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }

@@ -348,9 +348,6 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_te
 /* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
 DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
 
-/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
-                                      dpari_doctor_chart *chart);
 /* If the launcher's numbers contradict each other, replaces them by the rank and size of the
  * communicator, which was made without them. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);
@@ -468,14 +465,10 @@ dpari_hx_point(const dpar_halo_plan *plan, int32_t field, const int64_t *at, int
 DPARI_INTERNAL DPARI_COLD int dpari_hx_unreached(const dpar_halo_plan *plan, int32_t field,
                                                  int32_t part)
 {
-    const int32_t way = plan->options.method;
+    const int32_t method = plan->options.method;
     const unsigned char *at = plan->part[2 * field + part];
-    int32_t i, beside = 0;
-    for (i = 0; i < plan->x.peers; i++) {
-        beside |= plan->x.peer[i].world >= 0;
-    }
-    return beside && at && !dpari_hx_mem(&plan->field[field]) &&
-           (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+    return plan->x.shared > 0 && at && !dpari_hx_mem(&plan->field[field]) &&
+           (method == DPAR_HALO_AUTO || method == DPAR_HALO_DIRECT) &&
            dpari_ref(plan->x.world, at, 1) == 0;
 }
 
@@ -2363,8 +2356,9 @@ static void dpari_doctor_own_ports(const dpari_checkup *checkup, dpari_doctor_ch
     }
 }
 
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
-                                      dpari_doctor_chart *chart)
+/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
+static void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
+                              dpari_doctor_chart *chart)
 {
     dpari_os_cpus(chart->cpus);
     chart->cores = checkup->cores;

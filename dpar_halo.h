@@ -727,6 +727,7 @@ typedef struct dpari_stride_spot {
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
  *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
+ *     halo_view        shows the boxes of a plan to the checks of dpar_debug.h
  *     halo_traffic     lists the peers, the bytes and the method
  *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune        chooses a method by measuring
@@ -833,13 +834,13 @@ typedef struct dpari_hx_flow {
     uint64_t hash[2];      /* of its items of R and of S; R here must equal S on the peer */
 } dpari_hx_flow;
 
-/* A peer, besides what ../exchange keeps of it. */
+/* What a plan knows of a peer, in addition to its dpari_exchange_peer. */
 typedef struct dpari_hx_peer {
     uint64_t version;         /* that of its arrays when their addresses were read last */
     const uint64_t *refs;     /* references to its arrays */
     const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
-    int64_t turn;          /* bytes from one half of the staging memory to the other */
+    int64_t turn;          /* bytes of one part of its staging memory */
     dpari_hx_array *array; /* used while the plan is made */
     dpari_hx_flow *flow;   /* one for each step */
 } dpari_hx_peer;
@@ -892,8 +893,8 @@ struct dpar_halo_plan {
     int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
-    /* The plan's registered memory, x.memory, from dpar_comm_alloc, holds lines, refs, two halves
-     * of staging memory, and arrivals. */
+    /* The plan's registered memory, x.memory, holds lines, refs, two halves of staging memory
+     * (three parts if `nears` is 1), arrivals and look. turn: bytes of one of these parts. */
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
@@ -912,7 +913,7 @@ struct dpar_halo_plan {
     int32_t elsewhere;   /* 1 if some field is in memory that the CPU does not reach */
     dpar_status moved;   /* the first failure of a move in such memory */
     dpar_mem_box *box;   /* one for each item in such memory */
-    unsigned char *look; /* a buffer for the largest of these items */
+    unsigned char *look; /* a buffer for the largest of these items; NULL if in_order is 1 */
     int64_t look_bytes;
 };
 
@@ -1204,7 +1205,8 @@ DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
 
 /* ==== halo/grid_shape.h ==== */
 
-/* grid_shape - where the points of an array are: its halo, components and strides. Private. */
+/* grid_shape - describes where the points of an array are: its halo, components and strides.
+ * Private. */
 
 /* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 struct dpari_gx_shape {
@@ -1323,7 +1325,7 @@ DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mi
 
 /* ==== halo/grid_plans.h ==== */
 
-/* grid_plans - which plan exchanges which arrays. Private. */
+/* grid_plans - finds or makes the plan that exchanges some arrays of a grid. Private. */
 
 /* A planned exchange of some arrays to some depth. */
 struct dpari_gx_plan {
@@ -3096,7 +3098,7 @@ DPARI_INTERNAL int32_t dpari_hx_parts(const dpar_halo_field *field, const dpar_t
  *
  * Each phase of an exchange passes its boxes in batches to the `move` function of the field's
  * dpar_mem, and waits once at its end. Host memory that takes part is pinned when the plan is made.
- * Called by halo_run.c and by the checks of dpar_debug.h. */
+ * Called by halo_exchange.c, halo_run.c, halo_view.c and the checks of dpar_debug.h. */
 
 DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *field, const dpar_mem_box *box)
 {
@@ -3656,14 +3658,15 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
 
 /* ==== halo/halo_run.c ==== */
 
-/* Packs and takes the boxes of exchanges.
+/* Packs and takes the boxes of exchanges, and begins, tests and ends them for the caller.
  *
- * ../exchange runs an exchange and calls the functions of this file: to pack a step, to take the
- * boxes that this rank sends to itself and those of a peer, and to add boxes in the order of S. */
+ * ../exchange runs an exchange and calls functions of this file: to pack the boxes of a step, to
+ * take those that this rank sends to itself and those of a peer, and in an adjoint to add boxes in
+ * the order of list S (halo_plan.h). */
 
 /* ---- copying items --------------------------------------------------------------------------- */
 
-/* Returns the half of the staging memory that the exchange in progress uses. */
+/* Returns the part of the staging memory that the exchange in progress uses. */
 static unsigned char *dpari_hx_staging(const dpar_halo_plan *plan)
 {
     return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
@@ -6962,7 +6965,8 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_pl
 }
 
 /* Does the local part of planning: allocates a plan and the list of fields from which its exchange
- * is made, and describes both. The caller must free them, also if this fails. */
+ * is made, and describes both. The caller must free *fields in any case, and *plan after a failure;
+ * either may then be NULL. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_gx_plan **plan,
                                                 dpar_halo_field **fields, dpar_why *why)
 {
@@ -7561,8 +7565,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, cons
 
 /* ==== halo/grid_view.c ==== */
 
-/* Tells what a rank has of a grid, without messages: the interior and the boundary, the block of an
- * array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
+/* Describes a rank's part of a grid, without messages: the interior and the boundary, the block of
+ * an array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
  * dpar_grid_boundary, dpar_grid_block, dpar_grid_halo and dpar_grid_draw. */
 
 /* Returns the grid behind a handle, even if its world was closed. */

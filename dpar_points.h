@@ -594,11 +594,6 @@ DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *inde
 DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
 /* Returns the list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-/* Returns how many consecutive indices run number `cursor` has from its position `within` on.
- *
- * first: receives the index at that position. */
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
-                                     int32_t *first);
 
 /* Copies `size` bytes at each index of `from` to the index at the same position of `into`. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
@@ -613,7 +608,7 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
 /* ==== points/points_plan.h ==== */
 
 /* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
- * points, lowest first, are
+ * points that make and run it, lowest first, are
  *
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_owner    finds out which ranks own and read an id
@@ -679,7 +674,7 @@ typedef struct dpari_pt_record {
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
-/* A peer, besides what ../exchange keeps of it. */
+/* What a plan knows of a peer, in addition to its dpari_exchange_peer. */
 typedef struct dpari_pt_peer {
     dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
     int64_t sends_before, receives_before; /* number of values to and from the peers before it */
@@ -812,8 +807,6 @@ typedef struct dpari_pt_both {
 
 /* Returns the number of entries of a table for n ids: a power of two, at least 1.5 n. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
-/* Returns the local index of an own id, or -1 if this rank does not own it. */
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
 /* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
@@ -967,8 +960,10 @@ DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
     return list;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
-                                     int32_t *first)
+/* Returns how many consecutive indices run number `cursor` has from its position `within` on.
+ * *first receives the index at that position. */
+static int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
+                             int32_t *first)
 {
     if (list->kind == DPARI_PT_EACH) {
         *first = list->at[cursor];
@@ -1295,7 +1290,8 @@ static int64_t dpari_pt_layout_index(const dpari_points *plan, int64_t id)
     return at;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id)
+/* Returns the local index of an own id, or -1 if this rank does not own it. */
+static int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id)
 {
     int64_t at;
     if (plan->has_layout && !plan->hashed) {
@@ -1890,11 +1886,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
 
 /* ==== points/points_run.c ==== */
 
-/* Packs and takes the values of exchanges of points.
+/* Packs and takes the values of exchanges of points, and begins, tests and ends them for the
+ * caller.
  *
- * ../exchange runs an exchange and calls the functions of this file: to pack values and to take
- * those of a peer. A forward exchange stores them in ghosts, an adjoint combines them with own
- * values. This file also checks the vectors that are exchanged. */
+ * ../exchange runs an exchange and calls functions of this file: to pack values and to take those
+ * of a peer. A forward exchange stores them in ghosts, an adjoint combines them with own values.
+ * This file also checks the vectors that are exchanged. */
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
@@ -2325,8 +2322,8 @@ static dpar_status dpari_pt_pack(void *of, int32_t s)
     return DPAR_OK;
 }
 
-/* Returns where the message of peer i arrives: in the ghosts if these are adjacent. Or packs the
- * values for it, unless they are adjacent, and returns where they are. */
+/* Returns where the message from peer i arrives, which is in the ghosts if these are adjacent. With
+ * `sends`, packs the values for peer i, unless they are adjacent, and returns where they are. */
 static unsigned char *dpari_pt_message(void *of, int32_t s, int32_t i, int sends)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -2442,7 +2439,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* Copies own values to the ghosts with the same ids. An adjoint takes these ghosts in its turn. */
+/* Copies own values to the ghosts with the same ids. In an adjoint, dpari_pt_take takes these
+ * ghosts, in the order of ranks. */
 static void dpari_pt_take_own(void *of, int32_t s)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -2450,7 +2448,7 @@ static void dpari_pt_take_own(void *of, int32_t s)
     double began;
     int32_t k, piece;
     (void)s;
-    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) { /* the adjoint takes them by ranks */
+    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
         return;
     }
     began = dpari_exchange_clock(&plan->x);
@@ -2904,7 +2902,7 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
             continue;
         }
         plan->x.peer[n].rank = i;
-        plan->x.peer[n].world = self ? 0 : -1;
+        plan->x.peer[n].world = self ? 0 : -1; /* a rank sends no messages to itself */
         flow->takes[DPARI_EXCHANGE_FORWARD] = both->receives[i] > 0 && !self;
         flow->takes[DPARI_EXCHANGE_ADJOINT] = both->sends[i] > 0;
         peer->sends_before = plan->sends;
@@ -2947,8 +2945,7 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
     dpari_pt_peer *peer = &plan->peer[i];
     dpari_exchange_peer *run = &plan->x.peer[i];
     const dpari_pt_record *record = &peer->theirs;
-    if (record->line == 0 ||
-        run->world < 0) { /* one of the two does not reach the other's memory */
+    if (record->line == 0 || run->world < 0) { /* one of the two cannot reach the other's memory */
         run->world = -1;
         plan->messages_to++;
         return DPAR_OK;

@@ -2499,9 +2499,6 @@ enum { DPARI_ROW_PART = 256 };
 #else
 #define DPARI_ROW
 #endif
-/* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
-                                   int64_t at, int64_t step, int64_t count, double *to);
 /* Returns elements at .. at + count - 1 of x, and sets *as to their type. For F64 and F32 the
  * result is their address in x, otherwise `room`, which receives them converted to F64. */
 DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *lanes, const void *x, int32_t type,
@@ -5505,8 +5502,9 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
-                                   int64_t at, int64_t step, int64_t count, double *to)
+/* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
+static void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type, int64_t at,
+                           int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {

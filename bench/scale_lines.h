@@ -3,10 +3,11 @@
  * a small all_reduce, whose numbers are in the same lines as the flags.
  *
  * With one level, each rank writes its own line and reads those of all others, beginning with its
- * right neighbour (src/comm/coll.c). With two levels there are level[1] groups of level[0] ranks:
- * the members of a group write their lines, and the group's first rank reads them and writes a line
- * for its group. Among the first ranks all read the lines of all. In the end each of them writes a
- * line that its members wait for (src/comm/arrival.h, groups of 8). More levels work in the same way.
+ * right neighbour (src/comm/collectives.c). With two levels there are level[1] groups of level[0]
+ * ranks: the members of a group write their lines, and the group's first rank reads them and writes
+ * a line for its group. Among the first ranks all read the lines of all. In the end each of them
+ * writes a line that its members wait for (src/comm/arrival.h, groups of 8). More levels work in
+ * the same way.
  *
  * A transfer is a rank reading a line that another rank has written. A line is taken back if a rank
  * writes one that others have read. A rank that waits for a line does not count until the line is

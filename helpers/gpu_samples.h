@@ -15,8 +15,8 @@
  *   CHECK(x.same());
  *
  * The work is on the default stream. C++; include dpar_train.h and dpar_cuda.h first. */
-#ifndef DPAR_SAMPLES_H
-#define DPAR_SAMPLES_H
+#ifndef DPAR_HELPERS_GPU_SAMPLES_H
+#define DPAR_HELPERS_GPU_SAMPLES_H
 
 #include <cuda_runtime.h>
 
@@ -305,9 +305,9 @@ static void expect_reduce(samples &x, const dpar_mem_reduce &r)
     }
 }
 
-/* Sets the expected results of a step and how close they must be: as in kernels.cc, but where
- * random numbers decide how 16 bits are rounded they must be equal if all is computed in f64 (fast
- * 0). */
+/* Sets the expected results of an optimizer step, and how close the results must be. The limits are
+ * those of tests/gpu/kernels.cc, except that results of 16 bits which random numbers round must be
+ * equal if everything is computed in f64 (fast is 0). */
 static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
 {
     const dpar_optimizer_piece &w = *s.piece;
@@ -354,7 +354,7 @@ static std::vector<unsigned char> rows_in(samples &x, const void *base, int64_t 
     return all;
 }
 
-/* Rows are consecutive. */
+/* Sets the expected results of a gather of consecutive rows. */
 static void expect_gather(samples &x, const dpar_mem_gather &g, const row_of &row)
 {
     for (stretch p : stretches(g.rows, 1, g.bytes < 64 ? 32 : 2)) {
@@ -382,7 +382,7 @@ static void expect_combine(samples &x, const dpar_mem_combine &m, const row_of &
     }
 }
 
-/* For k = 1. */
+/* Sets the expected products if each row of `a` meets one row of `b`. */
 static void expect_dot(samples &x, const dpar_mem_dot &d, const row_of &row, double relative)
 {
     for (stretch p : stretches(d.rows, 1, 1)) {
@@ -436,7 +436,8 @@ static void expect_merge(samples &x, const dpar_mem_attention_merge &m)
     within = before;
 }
 
-/* Codes and scales are in separate arrays. back: dequantize. */
+/* Sets the expected results of quantizing, or with `back` of dequantizing. Codes and scales are in
+ * separate arrays. */
 static void expect_quantize(samples &x, const dpar_mem_quantize &q, int back)
 {
     for (stretch p : stretches((q.count + q.block - 1) / q.block, 1, 2)) {

@@ -2,8 +2,8 @@
 /* gpu_start - starts programs on GPUs: one process for each GPU, with a stream, dpar_cuda for the
  * memory, and dpar_nccl between ranks. A program that includes it has declared `complain` before
  * (by options.h). */
-#ifndef GPU_START_H
-#define GPU_START_H
+#ifndef DPAR_HELPERS_GPU_START_H
+#define DPAR_HELPERS_GPU_START_H
 
 #include "dpar_nccl.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory_rows: published runs as jobs, from the tables in tests/data/cost: that each one fits, its
- * memory and its time per step. */
-#ifndef MEMORY_ROWS_H
-#define MEMORY_ROWS_H
+/* memory_rows - reads published training runs from the tables in tests/data/cost: the job of each
+ * run, and its memory or time per step, or that it ran out of memory. Predicts their memory. */
+#ifndef DPAR_HELPERS_MEMORY_ROWS_H
+#define DPAR_HELPERS_MEMORY_ROWS_H
 
 #include "dpar_cost.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* net_rows: published all-reduces, all-gathers and all-to-alls across nodes and racks
- * (tests/data/cost/nccl_tests_net.csv), and the prediction of dpar for each. */
-#ifndef NET_ROWS_H
-#define NET_ROWS_H
+/* net_rows - reads published all-reduces, all-gathers and all-to-alls across nodes and racks
+ * (tests/data/cost/nccl_tests_net.csv), and predicts the time of each. */
+#ifndef DPAR_HELPERS_NET_ROWS_H
+#define DPAR_HELPERS_NET_ROWS_H
 
 #include "dpar_cost.h"
 

@@ -7,8 +7,9 @@
  * hashes differ, the all-reduce also finds two ranks whose hashes differ, and these find the first
  * fact that differs by bisection. All ranks then fail with DPAR_E_MISMATCH, and the message names
  * the fact, the two ranks and both values. If a rank had failed before, it returns its own status,
- * and the other ranks return the worst status of all. Called by move.c, simple.c and the functions
- * of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans. */
+ * and the other ranks return the worst status of all. Called by the moves of ../exchange, simple.c
+ * and the functions of dpar_halo.h, dpar_points.h, dpar_train.h and dpar_spatial.h that make plans.
+ */
 #include "agree.h"
 
 #include "../base/base_private.h"

@@ -3,9 +3,8 @@
  *
  * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
  * ranks continue when it shrinks. Most of the file writes error messages: which rank is missing,
- * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
- * (halo, points) for one peer, with the same deadline and messages. Called by collectives.c, p2p.c,
- * shm.c, and by the exchanges of dpar_halo.h and dpar_points.h. */
+ * where each rank waits, and which rank is the cause. Called by collectives.c, p2p.c, shm.c and
+ * ../exchange. */
 #include "group.h"
 
 #include "../base/base_private.h"

@@ -86,8 +86,6 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
-/* Returns a pointer to the value of a field; for TILES to the first of three values. */
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
 DPARI_INTERNAL const char *dpari_cp_name(int32_t cp_kind);
 /* Appends a name and bits: "dp+pp", or with `offload` "optimizer+nvme". */

@@ -176,7 +176,8 @@ static const dpari_field dpari_strategy_field[] = {
     {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
     {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
-DPARI_INTERNAL int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
+/* Returns a pointer to the value of a field; for TILES to the first of three values. */
+static int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
 {
     return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }

@@ -951,8 +951,9 @@ static void dpari_doctor_own_ports(const dpari_checkup *checkup, dpari_doctor_ch
     }
 }
 
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
-                                      dpari_doctor_chart *chart)
+/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
+static void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
+                              dpari_doctor_chart *chart)
 {
     dpari_os_cpus(chart->cpus);
     chart->cores = checkup->cores;

@@ -87,9 +87,6 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_te
 /* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
 DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
 
-/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
-DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
-                                      dpari_doctor_chart *chart);
 /* If the launcher's numbers contradict each other, replaces them by the rank and size of the
  * communicator, which was made without them. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);

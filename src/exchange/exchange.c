@@ -93,13 +93,15 @@ DPARI_API DPARI_COLD dpar_status dpari_exchange_records(const dpari_exchange *x,
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x)
+/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
+static dpar_status dpari_exchange_broken(const dpari_exchange *x)
 {
     return x->comm->status != DPAR_OK ? x->comm->status : x->node->status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
-                                                      const char *text)
+/* Breaks the communicators with a status and a message. Returns the status that counts. */
+static DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status,
+                                                   const char *text)
 {
     status = dpari_group_break(dpari_group_of(x->node), status, text);
     if (x->node != x->comm) {
@@ -153,9 +155,9 @@ static void dpari_exchange_put_kind(dpar_text *text, uint64_t kind)
     dpar_text_put(text, name[kind & DPARI_EXCHANGE_OP]);
 }
 
-/* Breaks the communicator with a message, because peer i has ended, because it or the rank that it
- * waits for has not made the call, or because it runs another exchange (wait is then NULL). word:
- * its `ready`, as it was read. */
+/* Breaks the communicators with a message: peer i has ended, it or the rank that it waits for has
+ * not made the call, or it runs another exchange. word: `ready` of peer i, as it was read. wait:
+ * the wait that failed, or NULL if none did. */
 static DPARI_COLD dpar_status dpari_exchange_fail(dpari_exchange *x, dpar_status status, int32_t i,
                                                   uint64_t word, const dpari_peer_wait *wait)
 {
@@ -212,8 +214,8 @@ DPARI_API DPARI_COLD void dpari_exchange_put_times(const dpari_exchange *x, dpar
 
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
-/* Besides 0 (do not wait) and 1, `wait` may be this: do not even check whether the peer has failed,
- * because a wait follows. */
+/* A value of `wait`, in addition to 0 (do not wait) and 1 (wait): do not wait, nor check whether
+ * the peer has failed, because a wait follows. */
 enum { DPARI_EXCHANGE_PEEK = -1 };
 
 /* Seconds between two checks in a test that peers are alive. A check is a system call, which takes
@@ -346,7 +348,7 @@ static void dpari_exchange_describe(dpari_exchange *x, int32_t s, int sends)
     }
 }
 
-/* Posts the messages that are described from `first` on. */
+/* Posts the described messages, from number `first` on. */
 static dpar_status dpari_exchange_post(dpari_exchange *x, int32_t first)
 {
     const int32_t n = x->posted - first;
@@ -565,8 +567,9 @@ static dpar_status dpari_exchange_leave(dpari_exchange *x, int32_t s, int wait)
     return status;
 }
 
-/* Advances a step, and the steps after it that involve only this rank, as far as possible. Returns
- * DPAR_OK when they are finished. No peer reads the points that those steps write. */
+/* Advances the step in progress as far as possible. Returns DPAR_OK when it is finished. Before it
+ * waits for the readers of this rank's arrays, it does the steps that follow and involve only this
+ * rank, because no peer reads the points that these write. */
 static dpar_status dpari_exchange_advance_step(dpari_exchange *x, int wait)
 {
     const int32_t s = x->now;

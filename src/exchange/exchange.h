@@ -17,10 +17,11 @@
  *     ready = exchange << 16 | kind    my values are packed, and my arrays may be read
  *     done  = exchange                 I have taken all values that are for me
  *
- * A rank packs into a turn again when its readers are done with the exchange before the last one.
- * Usually it need not wait for `done`, because a peer that is ready for an exchange is done with
- * all exchanges before it. `done` matters, and wakes waiting ranks, only if some peer only sends or
- * only receives, or if arrays are read in place.
+ * Before a rank packs into a turn again, its readers must be done with the values that the turn
+ * holds, which are those of the exchange before the last one. Usually it need not wait for `done`,
+ * because a peer that is ready for an exchange is done with all exchanges before it. It waits for
+ * `done` if a peer only receives from it or reads its arrays in place. Only then does the peer wake
+ * it at once. A plan also waits for `done` before it replaces its staging memory.
  *
  * Peers whose devices reach each other's memory (dpar_engine.alloc_shared) neither send messages
  * nor publish words. They synchronize their streams before a rank packs and after it has packed. */
@@ -37,16 +38,15 @@ enum {
     DPARI_EXCHANGE_ADJOINT,
     DPARI_EXCHANGE_PACKING = 0, /* phases that are timed: indices of dpari_exchange.seconds */
     DPARI_EXCHANGE_COPYING,
-    DPARI_EXCHANGE_WAITING,
-    DPARI_EXCHANGE_PARTS = 3 /* parts of the staging memory if devices reach each other's memory */
+    DPARI_EXCHANGE_WAITING
 };
 
 /* The words that a rank publishes to its peers, one struct for each step that may be in progress.
  * `done` is in a cache line of its own, because it is written at other times than `ready`. */
 typedef struct dpari_exchange_line {
     uint64_t ready;
-    uint64_t place[2]; /* words of the plan, by which peers find its memory. They change only
-                          between exchanges, or before `ready` is published */
+    uint64_t place[2]; /* words of the plan, by which peers find its memory; the plan changes them
+                          only while no peer reads them: between exchanges, before `ready` */
     char padding_0[DPARI_LINE - 24];
     uint64_t done;
     char padding_1[DPARI_LINE - 8];
@@ -75,7 +75,7 @@ typedef struct dpari_exchange_flow {
 typedef struct dpari_exchange_step {
     int32_t modes; /* bits of the modes that have this step: 1 << DPARI_EXCHANGE_FORWARD, ... */
     int32_t line;  /* number of the dpari_exchange_line in which ranks publish its progress */
-    int32_t meets; /* 1 if values are exchanged with a rank that shares memory */
+    int32_t meets; /* 1 if values are exchanged with another rank that shares memory */
     int32_t alone; /* 1 if no other rank takes part */
 } dpari_exchange_step;
 
@@ -129,12 +129,12 @@ typedef struct dpari_exchange {
     double seconds[3]; /* spent in each phase */
     /* Private. */
     uint64_t kind;
-    int32_t left;     /* 1 if the communicator has dpari_exchange_post_rest */
+    int32_t left;     /* 1 if dpari_exchange_post_rest was left in the communicator (engine.h) */
     int32_t lent;     /* 1 if a peer lends arrays to be read in place in this exchange */
     int32_t now;      /* the step in progress */
     int32_t next;     /* the step after it */
-    int32_t stage;    /* of the step in progress */
-    int32_t receives; /* messages posted in this step: those received, and all */
+    int32_t stage;    /* of the step in progress: DPARI_EXCHANGE_TAKING, ... (exchange.c) */
+    int32_t receives; /* numbers of messages of this step: those that are received, and all */
     int32_t posted;
     int32_t part;  /* with devices that are reached: the part of the staging memory in use */
     double looked; /* time of the last check that peers are alive, in seconds */
@@ -169,12 +169,9 @@ DPARI_API dpar_status dpari_exchange_advance(dpari_exchange *x, int wait);
  * more. Refuses with DPAR_E_ARG if an exchange has not ended; `*refused` is then 1. Collective. */
 DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller, int32_t *refused);
 
-/* Breaks the communicators with a status and a message. Returns the status that counts. */
-DPARI_API dpar_status dpari_exchange_break(dpari_exchange *x, dpar_status status, const char *text);
-/* The same, because dpari_at returned NULL for a reference of a peer. */
+/* Breaks the communicators, because dpari_at returned NULL for a reference of a peer. Returns the
+ * status that counts. */
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
-/* Returns the status of the communicators: DPAR_OK unless one of them is broken. */
-DPARI_API dpar_status dpari_exchange_broken(const dpari_exchange *x);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
 /* Returns the time in seconds if the plan has timers, otherwise 0. */

@@ -25,10 +25,10 @@
 #include "move_streams.h"
 
 typedef struct dpari_redistribution {
-    dpari_move move;              /* its sum: if replicas share the sends */
+    dpari_move move;              /* its `sum` counts what is moved if replicas share the sends */
     dpari_move_totals primary[2]; /* the same if copy 0 sends everything */
-    int64_t bytes;                /* of scratch, for either; -1 if more than 2^62 */
-    int32_t may_split_sums;
+    int64_t bytes;                /* of scratch, enough for both; -1 if more than 2^62 */
+    int32_t may_split_sums;       /* 1 if replicas might cut parts of a sum differently */
 } dpari_redistribution;
 
 static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_mesh *mesh,

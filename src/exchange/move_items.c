@@ -191,8 +191,9 @@ static int64_t dpari_item_rect(const dpari_move_item *it, int32_t dims, const in
     int64_t rest = begin, inner = 1, index = 0, per = 1;
     int32_t d, cut = dims;
     *at = it->at;
-    for (d = dims - 1; d >= 0; d--) { /* `cut` is the outermost dim along which the box has
-                                                several elements; all dims inside it are whole */
+    /* `cut` is the outermost dim along which the box has several elements; all dims inside it are
+     * whole */
+    for (d = dims - 1; d >= 0; d--) {
         int64_t i = rest % it->extent[d];
         rest /= it->extent[d];
         *at += i * step[d];

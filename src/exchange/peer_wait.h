@@ -24,6 +24,7 @@ typedef struct dpari_peer_wait {
     double crossed; /* s, since when it waits there; 0 if it does not */
     double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
+
 /* Checks whether a wait for the peer can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
  * the peer has ended or closes the communicator, or the status of a broken communicator. */
 DPARI_INTERNAL dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);

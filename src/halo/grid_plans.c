@@ -115,7 +115,8 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_pl
 }
 
 /* Does the local part of planning: allocates a plan and the list of fields from which its exchange
- * is made, and describes both. The caller must free them, also if this fails. */
+ * is made, and describes both. The caller must free *fields in any case, and *plan after a failure;
+ * either may then be NULL. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_gx_plan **plan,
                                                 dpar_halo_field **fields, dpar_why *why)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* grid_plans - which plan exchanges which arrays. Private. */
+/* grid_plans - finds or makes the plan that exchanges some arrays of a grid. Private. */
 #ifndef DPARI_HALO_GRID_PLANS_H
 #define DPARI_HALO_GRID_PLANS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* grid_shape - where the points of an array are: its halo, components and strides. Private. */
+/* grid_shape - describes where the points of an array are: its halo, components and strides.
+ * Private. */
 #ifndef DPARI_HALO_GRID_SHAPE_H
 #define DPARI_HALO_GRID_SHAPE_H
 

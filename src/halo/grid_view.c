@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Tells what a rank has of a grid, without messages: the interior and the boundary, the block of an
- * array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
+/* Describes a rank's part of a grid, without messages: the interior and the boundary, the block of
+ * an array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
  * dpar_grid_boundary, dpar_grid_block, dpar_grid_halo and dpar_grid_draw. */
 #include "grid.h"
 

@@ -3,7 +3,7 @@
  *
  * Each phase of an exchange passes its boxes in batches to the `move` function of the field's
  * dpar_mem, and waits once at its end. Host memory that takes part is pinned when the plan is made.
- * Called by halo_run.c and by the checks of dpar_debug.h. */
+ * Called by halo_exchange.c, halo_run.c, halo_view.c and the checks of dpar_debug.h. */
 #include "halo_mem.h"
 
 #include "../base/arith.h"

@@ -7,6 +7,7 @@
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
  *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
+ *     halo_view        shows the boxes of a plan to the checks of dpar_debug.h
  *     halo_traffic     lists the peers, the bytes and the method
  *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
  *     halo_tune        chooses a method by measuring
@@ -25,13 +26,11 @@
 #define DPARI_HALO_HALO_PLAN_H
 
 #include "../comm/world.h"
+#include "../exchange/exchange.h"
 #include "../host/mem.h"
 #include "../host/strided.h"
 #include "halo_box_groups.h"
 #include "halo_exchange.h"
-#include "../host/mem.h"
-#include "../host/strided.h"
-#include "../exchange/exchange.h"
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* dims of the grid, then components */
@@ -124,13 +123,13 @@ typedef struct dpari_hx_flow {
     uint64_t hash[2];      /* of its items of R and of S; R here must equal S on the peer */
 } dpari_hx_flow;
 
-/* A peer, besides what ../exchange keeps of it. */
+/* What a plan knows of a peer, in addition to its dpari_exchange_peer. */
 typedef struct dpari_hx_peer {
     uint64_t version;         /* that of its arrays when their addresses were read last */
     const uint64_t *refs;     /* references to its arrays */
     const unsigned char **at; /* addresses in this process of its arrays: two parts per field */
     unsigned char *staging;
-    int64_t turn;          /* bytes from one half of the staging memory to the other */
+    int64_t turn;          /* bytes of one part of its staging memory */
     dpari_hx_array *array; /* used while the plan is made */
     dpari_hx_flow *flow;   /* one for each step */
 } dpari_hx_peer;
@@ -183,8 +182,8 @@ struct dpar_halo_plan {
     int64_t *record; /* records received from each peer, then records sent to each peer */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
     void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
-    /* The plan's registered memory, x.memory, from dpar_comm_alloc, holds lines, refs, two halves
-     * of staging memory, and arrivals. */
+    /* The plan's registered memory, x.memory, holds lines, refs, two halves of staging memory
+     * (three parts if `nears` is 1), arrivals and look. turn: bytes of one of these parts. */
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
@@ -203,7 +202,7 @@ struct dpar_halo_plan {
     int32_t elsewhere;   /* 1 if some field is in memory that the CPU does not reach */
     dpar_status moved;   /* the first failure of a move in such memory */
     dpar_mem_box *box;   /* one for each item in such memory */
-    unsigned char *look; /* a buffer for the largest of these items */
+    unsigned char *look; /* a buffer for the largest of these items; NULL if in_order is 1 */
     int64_t look_bytes;
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Packs and takes the boxes of exchanges.
+/* Packs and takes the boxes of exchanges, and begins, tests and ends them for the caller.
  *
- * ../exchange runs an exchange and calls the functions of this file: to pack a step, to take the
- * boxes that this rank sends to itself and those of a peer, and to add boxes in the order of S. */
+ * ../exchange runs an exchange and calls functions of this file: to pack the boxes of a step, to
+ * take those that this rank sends to itself and those of a peer, and in an adjoint to add boxes in
+ * the order of list S (halo_plan.h). */
 #include "halo_run.h"
 
 #include "../base/base_private.h"
@@ -10,8 +11,6 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/object_memory.h"
-#include "../host/strided.h"
-#include "../host/strided_loops.h"
 #include "../comm/world.h"
 #include "../host/strided.h"
 #include "../host/strided_loops.h"
@@ -23,7 +22,7 @@
 
 /* ---- copying items --------------------------------------------------------------------------- */
 
-/* Returns the half of the staging memory that the exchange in progress uses. */
+/* Returns the part of the staging memory that the exchange in progress uses. */
 static unsigned char *dpari_hx_staging(const dpar_halo_plan *plan)
 {
     return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;

@@ -114,14 +114,10 @@ dpari_hx_point(const dpar_halo_plan *plan, int32_t field, const int64_t *at, int
 DPARI_INTERNAL DPARI_COLD int dpari_hx_unreached(const dpar_halo_plan *plan, int32_t field,
                                                  int32_t part)
 {
-    const int32_t way = plan->options.method;
+    const int32_t method = plan->options.method;
     const unsigned char *at = plan->part[2 * field + part];
-    int32_t i, beside = 0;
-    for (i = 0; i < plan->x.peers; i++) {
-        beside |= plan->x.peer[i].world >= 0;
-    }
-    return beside && at && !dpari_hx_mem(&plan->field[field]) &&
-           (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+    return plan->x.shared > 0 && at && !dpari_hx_mem(&plan->field[field]) &&
+           (method == DPAR_HALO_AUTO || method == DPAR_HALO_DIRECT) &&
            dpari_ref(plan->x.world, at, 1) == 0;
 }
 

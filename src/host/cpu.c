@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Asks the CPU which vectors it has, and the system whether it saves their registers. */
+/* Queries which vectors the CPU has, and whether the system saves their registers. */
 #include "cpu.h"
 
 DPARI_API DPARI_COLD int dpari_cpu_wide(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cpu - private: which vectors this CPU has, for loops that are compiled for several of them. */
+/* cpu - private: queries which vectors this CPU has, for loops that are compiled for several kinds.
+ */
 #ifndef DPARI_HOST_CPU_H
 #define DPARI_HOST_CPU_H
 

@@ -5,7 +5,8 @@
  * close to the bandwidth of the memory. There is one loop for each type and operation, in plain C
  * or in vector types of the compiler. Conversions are also compiled for vectors of 32 bytes, which
  * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
- * Called by collectives.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
+ * Called by the collectives and messages of comm, by moves, points and the strategies of
+ * dpar_train.h, and by the other modules of host. */
 #include "kernel.h"
 
 #include "../base/arith.h"

@@ -29,8 +29,9 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-DPARI_INTERNAL void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type,
-                                   int64_t at, int64_t step, int64_t count, double *to)
+/* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
+static void dpari_row_read(const dpari_lanes *lanes, const void *x, int32_t type, int64_t at,
+                           int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {

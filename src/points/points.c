@@ -333,7 +333,7 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
             continue;
         }
         plan->x.peer[n].rank = i;
-        plan->x.peer[n].world = self ? 0 : -1;
+        plan->x.peer[n].world = self ? 0 : -1; /* a rank sends no messages to itself */
         flow->takes[DPARI_EXCHANGE_FORWARD] = both->receives[i] > 0 && !self;
         flow->takes[DPARI_EXCHANGE_ADJOINT] = both->sends[i] > 0;
         peer->sends_before = plan->sends;
@@ -376,8 +376,7 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
     dpari_pt_peer *peer = &plan->peer[i];
     dpari_exchange_peer *run = &plan->x.peer[i];
     const dpari_pt_record *record = &peer->theirs;
-    if (record->line == 0 ||
-        run->world < 0) { /* one of the two does not reach the other's memory */
+    if (record->line == 0 || run->world < 0) { /* one of the two cannot reach the other's memory */
         run->world = -1;
         plan->messages_to++;
         return DPAR_OK;

@@ -76,8 +76,10 @@ DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
     return list;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
-                                     int32_t *first)
+/* Returns how many consecutive indices run number `cursor` has from its position `within` on.
+ * *first receives the index at that position. */
+static int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
+                             int32_t *first)
 {
     if (list->kind == DPARI_PT_EACH) {
         *first = list->at[cursor];

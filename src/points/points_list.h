@@ -29,11 +29,6 @@ DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *inde
 DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
 /* Returns the list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-/* Returns how many consecutive indices run number `cursor` has from its position `within` on.
- *
- * first: receives the index at that position. */
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
-                                     int32_t *first);
 
 /* Copies `size` bytes at each index of `from` to the index at the same position of `into`. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,

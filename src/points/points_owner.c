@@ -95,7 +95,8 @@ static int64_t dpari_pt_layout_index(const dpari_points *plan, int64_t id)
     return at;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id)
+/* Returns the local index of an own id, or -1 if this rank does not own it. */
+static int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id)
 {
     int64_t at;
     if (plan->has_layout && !plan->hashed) {

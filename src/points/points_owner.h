@@ -28,8 +28,6 @@ typedef struct dpari_pt_both {
 
 /* Returns the number of entries of a table for n ids: a power of two, at least 1.5 n. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
-/* Returns the local index of an own id, or -1 if this rank does not own it. */
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
 /* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 

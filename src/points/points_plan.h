@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
- * points, lowest first, are
+ * points that make and run it, lowest first, are
  *
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_owner    finds out which ranks own and read an id
@@ -72,7 +72,7 @@ typedef struct dpari_pt_record {
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
-/* A peer, besides what ../exchange keeps of it. */
+/* What a plan knows of a peer, in addition to its dpari_exchange_peer. */
 typedef struct dpari_pt_peer {
     dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
     int64_t sends_before, receives_before; /* number of values to and from the peers before it */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Packs and takes the values of exchanges of points.
+/* Packs and takes the values of exchanges of points, and begins, tests and ends them for the
+ * caller.
  *
- * ../exchange runs an exchange and calls the functions of this file: to pack values and to take
- * those of a peer. A forward exchange stores them in ghosts, an adjoint combines them with own
- * values. This file also checks the vectors that are exchanged. */
+ * ../exchange runs an exchange and calls functions of this file: to pack values and to take those
+ * of a peer. A forward exchange stores them in ghosts, an adjoint combines them with own values.
+ * This file also checks the vectors that are exchanged. */
 #include "points_run.h"
 
 #include "../base/base_private.h"
 #include "../comm/agree.h"
-#include "../host/elements.h"
 #include "../comm/object_memory.h"
+#include "../host/elements.h"
 #include "points.h"
 #include "points_list.h"
 #include "points_plan.h"
@@ -443,8 +444,8 @@ static dpar_status dpari_pt_pack(void *of, int32_t s)
     return DPAR_OK;
 }
 
-/* Returns where the message of peer i arrives: in the ghosts if these are adjacent. Or packs the
- * values for it, unless they are adjacent, and returns where they are. */
+/* Returns where the message from peer i arrives, which is in the ghosts if these are adjacent. With
+ * `sends`, packs the values for peer i, unless they are adjacent, and returns where they are. */
 static unsigned char *dpari_pt_message(void *of, int32_t s, int32_t i, int sends)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -560,7 +561,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* Copies own values to the ghosts with the same ids. An adjoint takes these ghosts in its turn. */
+/* Copies own values to the ghosts with the same ids. In an adjoint, dpari_pt_take takes these
+ * ghosts, in the order of ranks. */
 static void dpari_pt_take_own(void *of, int32_t s)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -568,7 +570,7 @@ static void dpari_pt_take_own(void *of, int32_t s)
     double began;
     int32_t k, piece;
     (void)s;
-    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) { /* the adjoint takes them by ranks */
+    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
         return;
     }
     began = dpari_exchange_clock(&plan->x);
