@@ -31,7 +31,7 @@ enum {
     }
 /* The fields of the text form. The calibration constants are last, in the order of DPAR_CAL_*. */
 enum { DPARI_KEY_STREAM = 14, DPARI_KEY_CAL = 30 };
-static const dpari_field dpari_machine_field[DPARI_KEY_CAL + DPAR_CAL_COUNT] = {
+static const dpari_field dpari_machine_field[(int)DPARI_KEY_CAL + (int)DPAR_CAL_COUNT] = {
     {"nodes", DPARI_MACHINE_NODES, 0},
     {"gpus", DPARI_MACHINE_GPUS, 0},
     {"gpu", DPARI_MACHINE_GPU, 0},
@@ -198,7 +198,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *cluster, const
     if (shape != (pass == 0)) {
         return DPAR_OK;
     }
-    if (setting.field == DPARI_KEY_CAL + DPAR_CAL_HBM &&
+    if (setting.field == (int)DPARI_KEY_CAL + (int)DPAR_CAL_HBM &&
         dpari_reals(setting.value, setting.value_length, &number, 1) && number > 2.0) {
         setting.field = DPARI_KEY_STREAM; /* hbm=0.8 is a share, hbm=3350 is GB/s */
     }
