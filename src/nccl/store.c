@@ -51,7 +51,7 @@ static void dpari_nccl_put_key(dpari_nccl_request *q, char query, uint64_t job, 
     dpar_text t;
     dpar_text_init(&t, key, sizeof key);
     dpar_text_put(&t, "dpar_nccl/");
-    dpari_text_int(&t, (int64_t)(job >> 1));
+    dpari_text_int(&t, (int64_t)job);
     dpar_text_put(&t, kind);
     dpari_text_int(&t, number);
     dpari_nccl_put(q, &query, 1);
