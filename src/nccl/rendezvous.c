@@ -195,7 +195,7 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
                                     dpar_why *why)
 {
     dpari_nccl_card *card = &world->side.card;
-    dpar_status status = dpari_nccl_card_id(world, why);
+    dpar_status status = dpari_nccl_card_id(world, why), sent;
     if (status >= 0) {
         status = dpari_nccl_begin_world(world, out, why);
     }
@@ -206,8 +206,9 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
         status = dpari_nccl_card_begin(world, job, why);
         card->ending = status < 0;
     }
-    if (dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL) < 0) {
-        return dpari_repeat((*out)->comm.status, why, (*out)->comm.why.text);
+    sent = dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL);
+    if (sent < 0) { /* comm.status may still be DPAR_OK: not every failure breaks it */
+        return dpari_repeat(sent, why, (*out)->comm.why.text);
     }
     (*out)->sequence = (*out)->records = 0; /* the user's first operation has number 0 */
     if (status >= 0) {
