@@ -223,12 +223,14 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
     return status;
 }
 
-/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. */
+/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. That variable gets back
+ * the value that the user may have set. */
 static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                       dpari_nccl_ctx **out, dpar_why *why)
 {
     const int six = strchr(m->address, ':') != NULL; /* NCCL expects [address]:port */
-    char name[300];
+    const char *set = getenv("NCCL_COMM_ID");
+    char name[300], *before = set != NULL ? strdup(set) : NULL;
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
@@ -238,7 +240,12 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpari_text_int(&t, m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
-    (void)unsetenv("NCCL_COMM_ID");
+    if (before != NULL) {
+        (void)setenv("NCCL_COMM_ID", before, 1);
+    } else {
+        (void)unsetenv("NCCL_COMM_ID");
+    }
+    free(before);
     return status;
 }
 
