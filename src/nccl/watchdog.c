@@ -173,11 +173,11 @@ static void *dpari_nccl_watch(void *arg)
 
 DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
+    if (world->side.card.addresses == 0) { /* also with no_watchdog and with one rank: card.c */
+        world->side.links = 0;             /* there is no side channel */
+    }
     if (world->options.no_watchdog) {
         return;
-    }
-    if (world->side.card.addresses == 0) {
-        world->side.links = 0; /* there is no side channel */
     }
     if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
         dpari_nccl_link *l = &world->side.link[0];
