@@ -109,6 +109,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
             "rank must be 0 to size - 1",
             m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
     }
+    if (m->port < 0 || m->port > 65535) {
+        return dpari_wrong(why, "desc.rendezvous: port is %d, but must be 0 to 65535", m->port);
+    }
     if (m->method == DPAR_NCCL_PMI || m->method == DPAR_NCCL_FILE) {
         return dpari_wrong(why, "desc.rendezvous: methods DPAR_NCCL_PMI and DPAR_NCCL_FILE are not "
                                 "supported: pass the communicator of dpar_mpi_make as host, or set "
@@ -144,9 +147,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         (m->method == DPAR_NCCL_ID && getenv("NCCL_COMM_ID") == NULL) ||
         (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
         return dpari_wrong(why,
-                           "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or "
-                           "NCCL_COMM_ID=host:port; or set broadcast in desc.rendezvous, or pass a "
-                           "communicator as host (dpar_mpi.h)");
+                           "ranks cannot find each other by method %d (address %s, port %d): set "
+                           "MASTER_ADDR and MASTER_PORT, or NCCL_COMM_ID=host:port; or set "
+                           "broadcast in desc.rendezvous, or pass a communicator as host "
+                           "(dpar_mpi.h)",
+                           m->method, m->address, m->port);
     }
     return DPAR_OK;
 }
