@@ -172,15 +172,19 @@ static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl
     dpari_nccl_card *card = &world->side.card;
     const double limit = world->options.timeout_s > 0 ? world->options.timeout_s : 1e9;
     dpar_status status = DPAR_OK, sent = DPAR_OK;
+    int code;
     if (world->rank == 0) {
         status = dpari_nccl_own_card(world, m->job, why);
     }
     if (m->method == DPAR_NCCL_TCP) {
         sent = dpari_nccl_by_store(m, card, sizeof *card, dpari_os_now() + limit,
                                    status < 0 ? NULL : why);
-    } else if (m->broadcast != NULL && m->broadcast(m->user, card, sizeof *card, 0) != 0) {
-        sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
-                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
+    } else if (m->broadcast != NULL) {
+        code = m->broadcast(m->user, card, sizeof *card, 0);
+        if (code != 0) {
+            sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
+                             "dpar_nccl_make: desc.rendezvous->broadcast returned %d", code);
+        }
     }
     if (status >= 0) {
         status = sent;
