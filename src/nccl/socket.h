@@ -34,7 +34,7 @@ DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
 DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
 
 /* Connects to an address. Returns the socket, or -1 if the address is not reached before the
- * deadline. */
+ * deadline, which must be at most some seconds away. */
 DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until);
 
 #endif
