@@ -19,8 +19,9 @@ enum {
                        ranks are missing, no message can name them */
     DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
     DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
-                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
-                       sent over the store; otherwise as by DPAR_NCCL_ID */
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), rank 0
+                       sends the id over the store. Otherwise NCCL listens there on rank 0, as with
+                       DPAR_NCCL_ID, so that the address has to be one of rank 0's machine */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -89,7 +90,7 @@ typedef struct dpar_nccl_desc {
  *
  * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
  * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
- * missing, except with DPAR_NCCL_ID. */
+ * missing, except with DPAR_NCCL_ID, with DPAR_NCCL_TCP without a store, and with no_watchdog. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 

@@ -107,14 +107,17 @@ typedef struct dpari_nccl_address {
     unsigned char at[16];
 } dpari_nccl_address;
 
-/* What rank 0 sends to all ranks before they make NCCL's communicator. */
+/* What rank 0 sends to all ranks: before they make NCCL's communicator, or over it if NCCL makes
+ * the id from NCCL_COMM_ID. */
 typedef struct dpari_nccl_card {
-    uint64_t magic, job;
-    int32_t size, version, options, port, addresses;
-    int32_t ending; /* 1: rank 0 could not begin */
+    uint64_t magic, job;   /* job: a number that no other run of the job has */
+    int32_t size, version; /* number of ranks; version of NCCL */
+    int32_t options; /* the fields of dpar_nccl_desc that must be equal on all ranks, as bits */
+    int32_t port, addresses; /* where rank 0 listens; 0 addresses if there is no side channel */
+    int32_t ending;          /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    dpari_nccl_bits key; /* of the proofs */
+    dpari_nccl_bits key; /* of the proofs (proof.h) */
 } dpari_nccl_card;
 
 /* States of a connection. */
@@ -134,16 +137,16 @@ typedef struct dpari_nccl_link {
     int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
     int32_t got;    /* bytes of `in` that have arrived */
     double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    dpari_nccl_bits drawn;
+    dpari_nccl_bits drawn; /* on ranks other than 0: the random number in the last HELLO */
     dpari_nccl_message in;
 } dpari_nccl_link;
 
 /* A connection to rank 0 that has not yet proved that it belongs to the job. */
 typedef struct dpari_nccl_knock {
     int fd;
-    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
-    int32_t got;
-    double since;
+    int32_t rank;                 /* the rank that it claims to be; 0 before its HELLO */
+    int32_t got;                  /* bytes of `in` that have arrived */
+    double since;                 /* time at which it was accepted */
     dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
     dpari_nccl_message in;
 } dpari_nccl_knock;
@@ -152,16 +155,16 @@ typedef struct dpari_nccl_knock {
 typedef struct dpari_nccl_side {
     int listener;            /* on rank 0: the socket that listens, or -1 */
     int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
-    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
+    dpari_nccl_knock *knock; /* [knocks_room] on rank 0, the oldest first; `knocks` are in use */
     int32_t knocks, knocks_room;
     int32_t links; /* number of links; 0 if there is no side channel */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* [size] the last note of each rank, */
     int32_t *known;        /* [size] and 1 if it has sent one */
-    struct pollfd *polls;
-    double asked;     /* time at which all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent, */
-    int32_t answered; /* and 1 if its answer is complete */
+    struct pollfd *polls;  /* for dpari_nccl_side_wait */
+    double asked;          /* time at which all ranks were last asked for notes */
+    int32_t wanting;       /* 1: WANT was sent, */
+    int32_t answered;      /* and 1 if its answer is complete */
     dpari_nccl_card card;
 } dpari_nccl_side;
 
