@@ -258,6 +258,20 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     return status;
 }
 
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m)
+{
+    dpari_nccl_card *card = &world->side.card;
+    if (m->method != DPAR_NCCL_CALLBACK || m->broadcast == NULL) {
+        return;
+    }
+    if (world->rank == 0) {
+        card->magic = DPARI_NCCL_MAGIC;
+        card->size = world->size;
+        card->ending = 1;
+    }
+    (void)m->broadcast(m->user, card, sizeof *card, 0);
+}
+
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why)
 {

@@ -17,6 +17,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
 DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
                                                dpar_nccl_rendezvous *m, dpar_why *why);
 
+/* Takes part in the caller's broadcast although this rank has failed. Other ranks may wait in it
+ * without a deadline, and learn in this way that rank 0 could not begin. */
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m);
+
 /* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why);

@@ -1360,7 +1360,7 @@ typedef struct meeting_case {
     dpar_nccl_rendezvous m;
     int size;
     int leave_out; /* rank that does not come; -1 for none */
-    int broken;    /* rank 0 gets no id from NCCL */
+    int broken;    /* 1: rank 0 gets no id from NCCL; 2: its descriptor is wrong */
 } meeting_case;
 
 /* Runs in one process per rank, without any communicator before. */
@@ -1377,9 +1377,10 @@ static int meets(const meeting_case *k, int rank)
     if (k->leave_out >= 0) {
         o.timeout_s = stand_in() ? 0.8 : 5; /* on a device ranks need seconds to begin */
     }
-    if (k->broken && rank == 0) {
+    if (k->broken == 1 && rank == 0) {
         (void)setenv("FAKE_NCCL_FAIL", "ncclGetUniqueId:1", 1);
     }
+    o.scratch_bytes = k->broken == 2 && rank == 0;
     m.rank = rank;
     m.size = k->size;
     take_device(rank);
@@ -1393,9 +1394,15 @@ static int meets(const meeting_case *k, int rank)
         }
         return checks_failed > 0;
     }
+    if (k->broken && rank != 0) {
+        CHECK_INT(st, DPAR_E_PEER);
+        has(why.text, "rank 0 could not begin");
+        return checks_failed > 0;
+    }
     if (k->broken) {
-        CHECK_INT(st, rank == 0 ? DPAR_E_SYSTEM : DPAR_E_PEER);
-        has(why.text, rank == 0 ? "ncclGetUniqueId failed: NCCL says: " : "rank 0 could not begin");
+        CHECK_INT(st, k->broken == 1 ? DPAR_E_SYSTEM : DPAR_E_ARG);
+        has(why.text,
+            k->broken == 1 ? "ncclGetUniqueId failed: NCCL says: " : "scratch_bytes is 64");
         return checks_failed > 0;
     }
     CHECK_INT(st, DPAR_OK);
@@ -2005,7 +2012,7 @@ static void meetings(void)
     memset(&k, 0, sizeof k);
     k.size = 3;
     k.leave_out = -1;
-    k.m.job = 4711;
+    k.m.job = 4710;
     k.m.method = DPAR_NCCL_TCP;
     k.m.address = "localhost";
     k.m.port = free_port();
@@ -2061,6 +2068,8 @@ static void meetings(void)
     k.leave_out = -1;
     k.broken = stand_in();
     meet_by(&k, "callback, if rank 0 cannot begin");
+    k.broken = 2;
+    meet_by(&k, "callback, if rank 0 has a wrong descriptor");
     fflush(stdout);
     server = fork(); /* because it calls CUDA, after which this process cannot fork ranks */
     if (server == 0) {
