@@ -119,8 +119,9 @@
  * know the job's key, by SipHash-2-4 of random numbers that both have just drawn. Rank 0 draws the
  * key, 128 random bits, and sends it together with the id. A client that is silent or sends
  * something else does not delay other ranks. Nothing is encrypted, and the connections of NCCL and
- * of torchrun's store are not authenticated either, so that the key protects only against those who
- * cannot read the network.
+ * of torchrun's store are not authenticated either. The key therefore protects only against those
+ * who cannot read the network and cannot reach torchrun's store, in which the key remains until the
+ * store ends.
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
@@ -166,8 +167,9 @@ enum {
                        ranks are missing, no message can name them */
     DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
     DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
-                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
-                       sent over the store; otherwise as by DPAR_NCCL_ID */
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), rank 0
+                       sends the id over the store. Otherwise NCCL listens there on rank 0, as with
+                       DPAR_NCCL_ID, so that the address has to be one of rank 0's machine */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -236,7 +238,7 @@ typedef struct dpar_nccl_desc {
  *
  * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
  * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
- * missing, except with DPAR_NCCL_ID. */
+ * missing, except with DPAR_NCCL_ID, with DPAR_NCCL_TCP without a store, and with no_watchdog. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 
@@ -515,14 +517,17 @@ typedef struct dpari_nccl_address {
     unsigned char at[16];
 } dpari_nccl_address;
 
-/* What rank 0 sends to all ranks before they make NCCL's communicator. */
+/* What rank 0 sends to all ranks: before they make NCCL's communicator, or over it if NCCL makes
+ * the id from NCCL_COMM_ID. */
 typedef struct dpari_nccl_card {
-    uint64_t magic, job;
-    int32_t size, version, options, port, addresses;
-    int32_t ending; /* 1: rank 0 could not begin */
+    uint64_t magic, job;   /* job: a number that no other run of the job has */
+    int32_t size, version; /* number of ranks; version of NCCL */
+    int32_t options; /* the fields of dpar_nccl_desc that must be equal on all ranks, as bits */
+    int32_t port, addresses; /* where rank 0 listens; 0 addresses if there is no side channel */
+    int32_t ending;          /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    dpari_nccl_bits key; /* of the proofs */
+    dpari_nccl_bits key; /* of the proofs (proof.h) */
 } dpari_nccl_card;
 
 /* States of a connection. */
@@ -542,16 +547,16 @@ typedef struct dpari_nccl_link {
     int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
     int32_t got;    /* bytes of `in` that have arrived */
     double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    dpari_nccl_bits drawn;
+    dpari_nccl_bits drawn; /* on ranks other than 0: the random number in the last HELLO */
     dpari_nccl_message in;
 } dpari_nccl_link;
 
 /* A connection to rank 0 that has not yet proved that it belongs to the job. */
 typedef struct dpari_nccl_knock {
     int fd;
-    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
-    int32_t got;
-    double since;
+    int32_t rank;                 /* the rank that it claims to be; 0 before its HELLO */
+    int32_t got;                  /* bytes of `in` that have arrived */
+    double since;                 /* time at which it was accepted */
     dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
     dpari_nccl_message in;
 } dpari_nccl_knock;
@@ -560,16 +565,16 @@ typedef struct dpari_nccl_knock {
 typedef struct dpari_nccl_side {
     int listener;            /* on rank 0: the socket that listens, or -1 */
     int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
-    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
+    dpari_nccl_knock *knock; /* [knocks_room] on rank 0, the oldest first; `knocks` are in use */
     int32_t knocks, knocks_room;
     int32_t links; /* number of links; 0 if there is no side channel */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* [size] the last note of each rank, */
     int32_t *known;        /* [size] and 1 if it has sent one */
-    struct pollfd *polls;
-    double asked;     /* time at which all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent, */
-    int32_t answered; /* and 1 if its answer is complete */
+    struct pollfd *polls;  /* for dpari_nccl_side_wait */
+    double asked;          /* time at which all ranks were last asked for notes */
+    int32_t wanting;       /* 1: WANT was sent, */
+    int32_t answered;      /* and 1 if its answer is complete */
     dpari_nccl_card card;
 } dpari_nccl_side;
 
@@ -982,18 +987,24 @@ DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void 
 
 /* ==== nccl/proof.h ==== */
 
-/* proof - private: proofs of the key: SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012). */
+/* proof - private: proves that a process knows the job's key, by SipHash-2-4 with a result of 128
+ * bits (Aumasson and Bernstein, 2012). */
 
-/* Takes the same time wherever the bits differ, so that an attacker learns nothing from it. */
+/* True if all bits are equal. Takes the same time wherever they differ, so that an attacker learns
+ * nothing from it. */
 DPARI_INTERNAL int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b);
 
-/* Draws a random number that nobody can predict. Returns -1 if the system provides none. */
+/* Sets *to to a random number that nobody can predict. Returns -1 if the system provides none. */
 DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to);
 
-/* Returns the proof by which one side of a connection shows the other that it knows the key: rank 0
- * if by_host is 1, otherwise rank `rank`, which has called. It covers the job, rank, size and both
- * random numbers, so that it is valid for no other connection and not a second time. */
-DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+/* Returns the proof by which one side of a connection shows the other that it knows the key. It
+ * covers the job, the size and all arguments, so that it is valid only once and only for this
+ * connection.
+ *
+ * by_root: 1 for the proof of rank 0, and 0 for that of rank `rank`, which has connected to rank 0.
+ * caller:  the random number that rank `rank` has drawn for this connection.
+ * called:  the random number that rank 0 has drawn for it. */
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_root,
                                                 int32_t rank, const dpari_nccl_bits *caller,
                                                 const dpari_nccl_bits *called);
 
@@ -1028,7 +1039,7 @@ DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
 DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
 
 /* Connects to an address. Returns the socket, or -1 if the address is not reached before the
- * deadline. */
+ * deadline, which must be at most some seconds away. */
 DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until);
 
 /* ==== nccl/position.h ==== */
@@ -1144,7 +1155,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* ==== nccl/card.h ==== */
 
-/* card - private: what rank 0 sends to all ranks before they make a communicator. */
+/* card - private: what rank 0 sends to all ranks so that they can communicate: dpari_nccl_card. */
 
 #define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
 
@@ -1155,7 +1166,7 @@ DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
                                                  dpar_why *why);
-/* Stores an id of NCCL in this rank's card. */
+/* Stores a new id of NCCL in this rank's card, or the one that NCCL makes from NCCL_COMM_ID. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
 
 /* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
@@ -1257,6 +1268,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
  * method. */
 DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
                                                dpar_nccl_rendezvous *m, dpar_why *why);
+
+/* Takes part in the caller's broadcast although this rank has failed. Other ranks may wait in it
+ * without a deadline, and learn in this way that rank 0 could not begin. */
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m);
 
 /* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
@@ -3268,7 +3283,8 @@ static void dpari_nccl_sip_rounds(uint64_t *v, int n)
     }
 }
 
-/* Returns the hash of n words under a key. */
+/* Returns the hash of n words, which are at most 31, under a key. The constants are those of the
+ * paper's variant with a result of 128 bits. */
 static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t *word, int32_t n)
 {
     dpari_nccl_bits out;
@@ -3278,7 +3294,7 @@ static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t
     v[1] = key->word[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee;
     v[2] = key->word[0] ^ UINT64_C(0x6c7967656e657261);
     v[3] = key->word[1] ^ UINT64_C(0x7465646279746573);
-    for (i = 0; i <= n; i++) { /* the last word has the number of bytes in its highest byte */
+    for (i = 0; i <= n; i++) { /* one more word, with the number of bytes in its highest byte */
         const uint64_t m = i < n ? word[i] : (uint64_t)n * 8 << 56;
         v[3] ^= m;
         dpari_nccl_sip_rounds(v, 2);
@@ -3314,17 +3330,17 @@ DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to)
     return left == 0 ? 0 : -1;
 }
 
-DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_root,
                                                 int32_t rank, const dpari_nccl_bits *caller,
                                                 const dpari_nccl_bits *called)
 {
-    uint64_t said[7];
-    said[0] = (uint64_t)by_host;
-    said[1] = world->side.card.job;
-    said[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
-    memcpy(said + 3, caller, sizeof *caller);
-    memcpy(said + 5, called, sizeof *called);
-    return dpari_nccl_sip(&world->side.card.key, said, 7);
+    uint64_t word[7];
+    word[0] = (uint64_t)by_root;
+    word[1] = world->side.card.job;
+    word[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
+    memcpy(word + 3, caller, sizeof *caller);
+    memcpy(word + 5, called, sizeof *called);
+    return dpari_nccl_sip(&world->side.card.key, word, 7);
 }
 
 /* ==== nccl/socket.c ==== */
@@ -3467,30 +3483,39 @@ DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room
     return n;
 }
 
-DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+/* Waits until a connection that is in progress is made. Returns 0 if that fails, or at the
+ * deadline, which is at most some seconds away. A signal does not end the wait. */
+static int dpari_nccl_connected(int fd, double until)
 {
     struct pollfd p;
-    const int on = 1;
-    int code, said = 0;
-    const double rest = until - dpari_os_now();
-    p.fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
-    if (p.fd < 0) {
-        return -1;
-    }
-    (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
-    (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    code = connect(p.fd, name, bytes);
-    bytes = sizeof said;
+    int error = 0, ready;
+    socklen_t bytes = sizeof error;
+    p.fd = fd;
     p.events = POLLOUT;
-    p.revents = 0;
-    if (code != 0 &&
-        (errno != EINPROGRESS || poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0) != 1 ||
-         getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &said, &bytes) != 0 || said != 0)) {
-        (void)close(p.fd);
+    do {
+        const double rest = until - dpari_os_now();
+        p.revents = 0;
+        ready = poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0);
+    } while (ready < 0 && errno == EINTR);
+    return ready == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
+}
+
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+{
+    const int on = 1;
+    const int fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
+    if (fd < 0) {
         return -1;
     }
-    return p.fd;
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, name, bytes) != 0 &&
+        (errno != EINPROGRESS || !dpari_nccl_connected(fd, until))) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 /* ==== nccl/position.c ==== */
@@ -4294,11 +4319,11 @@ static void *dpari_nccl_watch(void *arg)
 
 DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
+    if (world->side.card.addresses == 0) { /* also with no_watchdog and with one rank: card.c */
+        world->side.links = 0;             /* there is no side channel */
+    }
     if (world->options.no_watchdog) {
         return;
-    }
-    if (world->side.card.addresses == 0) {
-        world->side.links = 0; /* there is no side channel */
     }
     if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
         dpari_nccl_link *l = &world->side.link[0];
@@ -4503,9 +4528,10 @@ DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world)
     for (i = 0; i < world->side.knocks; i++) {
         (void)close(world->side.knock[i].fd);
     }
-    if (world->wake[1] >= 0) {
-        (void)close(world->wake[0]);
-        (void)close(world->wake[1]);
+    for (i = 0; i < 2; i++) {
+        if (world->wake[i] >= 0) {
+            (void)close(world->wake[i]);
+        }
     }
     dpari_nccl_lock(world);
     dpari_nccl_join_aborts(world, world->closed);
@@ -5586,7 +5612,7 @@ static void dpari_nccl_put_key(dpari_nccl_request *q, char query, uint64_t job, 
     dpar_text t;
     dpar_text_init(&t, key, sizeof key);
     dpar_text_put(&t, "dpar_nccl/");
-    dpari_text_int(&t, (int64_t)(job >> 1));
+    dpari_text_int(&t, (int64_t)job);
     dpar_text_put(&t, kind);
     dpari_text_int(&t, number);
     dpari_nccl_put(q, &query, 1);
@@ -5794,6 +5820,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
             "rank must be 0 to size - 1",
             m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
     }
+    if (m->port < 0 || m->port > 65535) {
+        return dpari_wrong(why, "desc.rendezvous: port is %d, but must be 0 to 65535", m->port);
+    }
     if (m->method == DPAR_NCCL_PMI || m->method == DPAR_NCCL_FILE) {
         return dpari_wrong(why, "desc.rendezvous: methods DPAR_NCCL_PMI and DPAR_NCCL_FILE are not "
                                 "supported: pass the communicator of dpar_mpi_make as host, or set "
@@ -5829,9 +5858,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         (m->method == DPAR_NCCL_ID && getenv("NCCL_COMM_ID") == NULL) ||
         (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
         return dpari_wrong(why,
-                           "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or "
-                           "NCCL_COMM_ID=host:port; or set broadcast in desc.rendezvous, or pass a "
-                           "communicator as host (dpar_mpi.h)");
+                           "ranks cannot find each other by method %d (address %s, port %d): set "
+                           "MASTER_ADDR and MASTER_PORT, or NCCL_COMM_ID=host:port; or set "
+                           "broadcast in desc.rendezvous, or pass a communicator as host "
+                           "(dpar_mpi.h)",
+                           m->method, m->address, m->port);
     }
     return DPAR_OK;
 }
@@ -5852,15 +5883,19 @@ static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl
     dpari_nccl_card *card = &world->side.card;
     const double limit = world->options.timeout_s > 0 ? world->options.timeout_s : 1e9;
     dpar_status status = DPAR_OK, sent = DPAR_OK;
+    int code;
     if (world->rank == 0) {
         status = dpari_nccl_own_card(world, m->job, why);
     }
     if (m->method == DPAR_NCCL_TCP) {
         sent = dpari_nccl_by_store(m, card, sizeof *card, dpari_os_now() + limit,
                                    status < 0 ? NULL : why);
-    } else if (m->broadcast != NULL && m->broadcast(m->user, card, sizeof *card, 0) != 0) {
-        sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
-                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
+    } else if (m->broadcast != NULL) {
+        code = m->broadcast(m->user, card, sizeof *card, 0);
+        if (code != 0) {
+            sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
+                             "dpar_nccl_make: desc.rendezvous->broadcast returned %d", code);
+        }
     }
     if (status >= 0) {
         status = sent;
@@ -5880,7 +5915,7 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
                                     dpar_why *why)
 {
     dpari_nccl_card *card = &world->side.card;
-    dpar_status status = dpari_nccl_card_id(world, why);
+    dpar_status status = dpari_nccl_card_id(world, why), sent;
     if (status >= 0) {
         status = dpari_nccl_begin_world(world, out, why);
     }
@@ -5891,8 +5926,9 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
         status = dpari_nccl_card_begin(world, job, why);
         card->ending = status < 0;
     }
-    if (dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL) < 0) {
-        return dpari_repeat((*out)->comm.status, why, (*out)->comm.why.text);
+    sent = dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL);
+    if (sent < 0) { /* comm.status may still be DPAR_OK: not every failure breaks it */
+        return dpari_repeat(sent, why, (*out)->comm.why.text);
     }
     (*out)->sequence = (*out)->records = 0; /* the user's first operation has number 0 */
     if (status >= 0) {
@@ -5907,12 +5943,14 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
     return status;
 }
 
-/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. */
+/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. That variable gets back
+ * the value that the user may have set. */
 static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                       dpari_nccl_ctx **out, dpar_why *why)
 {
     const int six = strchr(m->address, ':') != NULL; /* NCCL expects [address]:port */
-    char name[300];
+    const char *set = getenv("NCCL_COMM_ID");
+    char name[300], *before = set != NULL ? strdup(set) : NULL;
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
@@ -5922,8 +5960,27 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpari_text_int(&t, m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
-    (void)unsetenv("NCCL_COMM_ID");
+    if (before != NULL) {
+        (void)setenv("NCCL_COMM_ID", before, 1);
+    } else {
+        (void)unsetenv("NCCL_COMM_ID");
+    }
+    free(before);
     return status;
+}
+
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m)
+{
+    dpari_nccl_card *card = &world->side.card;
+    if (m->method != DPAR_NCCL_CALLBACK || m->broadcast == NULL) {
+        return;
+    }
+    if (world->rank == 0) {
+        card->magic = DPARI_NCCL_MAGIC;
+        card->size = world->size;
+        card->ending = 1;
+    }
+    (void)m->broadcast(m->user, card, sizeof *card, 0);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
@@ -6094,6 +6151,8 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     status = dpari_nccl_world_make(m.rank, m.size, options, &engine, &world, why);
     if (status >= 0) {
         status = dpari_nccl_meet(world, &m, &context, why);
+    } else if (world != NULL) {
+        dpari_nccl_meet_failed(world, &m);
     }
     if (status < 0) {
         dpari_nccl_undo(world, context);
