@@ -423,7 +423,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why);
 /* state - private: the data of the engine: worlds, communicators, operations, the side channel. */
 
 enum {
-    DPARI_NCCL_RING = 32,     /* operations that a report shows */
     DPARI_NCCL_ADDRESSES = 6, /* the most addresses of rank 0 that other ranks try */
     DPARI_NCCL_PENDING = 1,   /* work->phase: the message is not enqueued yet, */
     DPARI_NCCL_ENQUEUED = 2,  /* is in progress, */
@@ -465,18 +464,12 @@ typedef struct dpari_nccl_slot {
                          delay it; negative before that */
 } dpari_nccl_slot;
 
-/* What reports and messages tell of an operation, and what ranks compare. */
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag, varies;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-    int32_t room;
-} dpari_nccl_record;
-
 /* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
-    uint64_t comm;
-    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
+    uint64_t comm;     /* name of the communicator */
+    dpari_record last; /* in state DPAR_MORE if the rank waits in it */
+    int32_t varies;    /* 1: it has counts for each rank, so that `count` is not compared */
+    int32_t room;
 } dpari_nccl_note;
 
 /* ---- the side channel ---- */
@@ -668,7 +661,7 @@ struct dpari_nccl_ctx {
                                     joined */
     ncclComm_t ended;
     dpari_thread ending;
-    dpari_nccl_record ring[DPARI_NCCL_RING];
+    dpari_record ring[DPARI_RECORDS];
 };
 
 /* Returns the state of a communicator. */
@@ -680,20 +673,6 @@ DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
 {
     return n * dpar_type_bytes(type);
-}
-
-DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
-{
-    memset(r, 0, sizeof *r);
-    r->sequence = sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->varies = call->variable_counts;
-    r->state = DPAR_MORE;
 }
 
 /* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
@@ -1046,8 +1025,6 @@ DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t byt
 
 /* position - private: the operation in which a rank is, as ranks compare it. */
 
-/* Appends an operation with all that ranks compare, such as its op, root and tag. */
-DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n);
 /* Returns the communicator with this name, or NULL. */
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name);
 
@@ -1060,8 +1037,8 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world);
 /* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
  * past its last collective. */
 DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n);
-/* True if two records are of the same call. */
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b);
+/* True if two ranks wait in the same call. */
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n);
 
 /* ==== nccl/side_messages.h ==== */
 
@@ -1691,9 +1668,9 @@ DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
 static void dpari_nccl_record_ends(dpari_nccl_slot *slot, int32_t state)
 {
     dpari_nccl_ctx *context = slot->ctx;
-    if (context != NULL && slot->number + DPARI_NCCL_RING > context->records &&
-        context->ring[slot->number % DPARI_NCCL_RING].state == DPAR_MORE) {
-        context->ring[slot->number % DPARI_NCCL_RING].state = state;
+    if (context != NULL && slot->number + DPARI_RECORDS > context->records &&
+        context->ring[slot->number % DPARI_RECORDS].state == DPAR_MORE) {
+        context->ring[slot->number % DPARI_RECORDS].state = state;
     }
 }
 
@@ -1762,6 +1739,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
+    dpari_record *record;
     cudaError_t code;
     dpari_nccl_lock(world);
     slot = dpari_nccl_spare(context, status);
@@ -1788,7 +1766,9 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
         dpari_nccl_unlock(world);
         return NULL;
     }
-    dpari_nccl_record_of(call, slot->sequence, &context->ring[slot->number % DPARI_NCCL_RING]);
+    record = &context->ring[slot->number % DPARI_RECORDS];
+    *record = dpari_record_of(call, slot->sequence);
+    record->state = DPAR_MORE;
     world->entering = slot;
     return slot;
 }
@@ -2407,7 +2387,7 @@ static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *context, const dpar_cal
     }
     if (at > 0) {
         slot->sequence = --context->sequence - 1; /* several rounds are one operation */
-        context->ring[slot->number % DPARI_NCCL_RING].sequence = slot->sequence;
+        context->ring[slot->number % DPARI_RECORDS].sequence = slot->sequence;
     }
     dpari_nccl_run_init(&x, context, call);
     dpari_nccl_open(&x);
@@ -3520,26 +3500,6 @@ DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t byt
 
 /* ==== nccl/position.c ==== */
 
-DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n)
-{
-    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
-    if (dpari_tag_compared(n->tag) != n->tag) {
-        return;
-    }
-    if (dpari_kind_reduces(n->kind)) {
-        dpari_text_char(text, ' ');
-        dpar_text_put(text, dpari_op_name(n->op));
-    }
-    if (dpari_kind_rooted(n->kind)) {
-        dpar_text_put(text, " root ");
-        dpari_text_int(text, n->root);
-    }
-    if (n->tag != 0) {
-        dpar_text_put(text, " tag ");
-        dpari_text_int(text, n->tag);
-    }
-}
-
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
     dpari_nccl_ctx *context = world->comms;
@@ -3569,25 +3529,27 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
     if (context == NULL) {
         return;
     }
-    for (i = context->records - 1; i >= 0 && i > context->records - DPARI_NCCL_RING; i--) {
-        if (!dpari_kind_sends(context->ring[i % DPARI_NCCL_RING].kind)) {
-            n->last = context->ring[i % DPARI_NCCL_RING];
+    for (i = context->records - 1; i >= 0 && i > context->records - DPARI_RECORDS; i--) {
+        if (!dpari_kind_sends(context->ring[i % DPARI_RECORDS].kind)) {
+            n->last = context->ring[i % DPARI_RECORDS];
             break;
         }
     }
     n->last.sequence = context->sequence - 1;
     n->last.state = DPAR_OK;
     if (slot != NULL && slot->ctx == context && slot->since >= 0) {
-        dpari_nccl_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence,
-                             &n->last);
+        n->last = dpari_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence);
+        n->last.state = DPAR_MORE;
+        n->varies = slot->call.variable_counts;
     }
 }
 
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b)
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n)
 {
+    const dpari_record *a = &m->last, *b = &n->last;
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&
-           (a->varies || a->count == b->count);
+           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && m->varies == n->varies &&
+           (m->varies || a->count == b->count);
 }
 
 /* ==== nccl/side_messages.c ==== */
@@ -3642,30 +3604,27 @@ DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_me
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
     const dpari_nccl_note *note = world->side.note;
-    const dpari_nccl_record *a = &note[rank].last;
+    const dpari_record *a = &note[rank].last;
     dpari_nccl_message m;
     dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
     for (r = 0; r < world->size; r++) {
-        const dpari_nccl_record *b = &note[r].last;
+        const dpari_record *b = &note[r].last;
         if (r == rank || !world->side.known[r] || note[rank].comm != note[r].comm ||
             a->sequence != b->sequence || a->state != DPAR_MORE || b->state != DPAR_MORE ||
-            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
+            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) ||
+            dpari_nccl_same(&note[rank], &note[r])) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
         m.note.comm = note[rank].comm;
         dpar_text_init(&t, m.text, sizeof m.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, r < rank ? r : rank);
-        dpar_text_put(&t, " is in ");
-        dpari_nccl_describe_record(&t, r < rank ? b : a);
-        dpar_text_put(&t, ", rank ");
-        dpari_text_int(&t, r < rank ? rank : r);
-        dpar_text_put(&t, " in ");
-        dpari_nccl_describe_record(&t, r < rank ? a : b);
+        dpari_text_say(&t, "rank %d is in ", r < rank ? r : rank);
+        dpari_record_text(&t, r < rank ? b : a);
+        dpari_text_say(&t, ", rank %d in ", r < rank ? rank : r);
+        dpari_record_text(&t, r < rank ? a : b);
         if (m.note.comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }
@@ -4185,7 +4144,7 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         dpar_text_put(text, known ? " has not reached it" : " does not answer");
         if (known && b->last.sequence >= 0) {
             dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_record(text, &b->last);
+            dpari_record_text(text, &b->last);
         }
     }
     if (n > 8) {
@@ -5505,35 +5464,17 @@ DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_world *world = context->world;
-    int64_t i = context->records > DPARI_NCCL_RING ? context->records - DPARI_NCCL_RING : 0;
     int32_t r;
     dpari_nccl_lock(world);
     dpari_nccl_reap(world);
-    dpar_text_put(out, "rank ");
-    dpari_text_int(out, comm->rank);
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, comm->size);
-    dpar_text_put(out, ", nccl\n");
-    for (; i < context->records; i++) {
-        const dpari_nccl_record *record = &context->ring[i % DPARI_NCCL_RING];
-        dpar_text_put(out, "  ");
-        dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
-                             record->root, record->tag);
-        if (record->state == DPAR_MORE) {
-            dpar_text_put(out, ": in progress\n");
-        } else {
-            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
-        }
-    }
+    dpari_record_report(out, comm, context->ring, context->records);
     for (r = 0; world->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &world->side.note[context->member[r]];
         if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
             n->last.sequence >= 0) {
-            dpar_text_put(out, "rank ");
-            dpari_text_int(out, r);
-            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
-                                                          : " reported that it has finished ");
-            dpari_nccl_describe_record(out, &n->last);
+            dpari_text_say(out, "rank %d reported that it %s ", r,
+                           n->last.state == DPAR_MORE ? "waits in" : "has finished");
+            dpari_record_text(out, &n->last);
             dpari_text_char(out, '\n');
         }
     }

@@ -8,12 +8,12 @@
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"
+#include "../comm/record.h"
 #include "library.h"
 #include "nccl_make.h"
 #include "system.h"
 
 enum {
-    DPARI_NCCL_RING = 32,     /* operations that a report shows */
     DPARI_NCCL_ADDRESSES = 6, /* the most addresses of rank 0 that other ranks try */
     DPARI_NCCL_PENDING = 1,   /* work->phase: the message is not enqueued yet, */
     DPARI_NCCL_ENQUEUED = 2,  /* is in progress, */
@@ -55,18 +55,12 @@ typedef struct dpari_nccl_slot {
                          delay it; negative before that */
 } dpari_nccl_slot;
 
-/* What reports and messages tell of an operation, and what ranks compare. */
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag, varies;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-    int32_t room;
-} dpari_nccl_record;
-
 /* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
-    uint64_t comm;
-    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
+    uint64_t comm;     /* name of the communicator */
+    dpari_record last; /* in state DPAR_MORE if the rank waits in it */
+    int32_t varies;    /* 1: it has counts for each rank, so that `count` is not compared */
+    int32_t room;
 } dpari_nccl_note;
 
 /* ---- the side channel ---- */
@@ -258,7 +252,7 @@ struct dpari_nccl_ctx {
                                     joined */
     ncclComm_t ended;
     dpari_thread ending;
-    dpari_nccl_record ring[DPARI_NCCL_RING];
+    dpari_record ring[DPARI_RECORDS];
 };
 
 /* Returns the state of a communicator. */
@@ -270,20 +264,6 @@ DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
 {
     return n * dpar_type_bytes(type);
-}
-
-DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
-{
-    memset(r, 0, sizeof *r);
-    r->sequence = sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->varies = call->variable_counts;
-    r->state = DPAR_MORE;
 }
 
 /* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory

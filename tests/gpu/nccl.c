@@ -637,7 +637,7 @@ static int groups(dpar_comm *c, void *arg)
     CHECK(b[0] == (float)c->size);
     dpar_text_init(&text, words, sizeof words);
     dpar_comm_report(twin, &text);
-    CHECK(strstr(words, "all-reduce #0 of 1 f32: done") != NULL);
+    CHECK(strstr(words, "all-reduce #0 of 1 f32 sum: done") != NULL);
     describes(twin);
     dpar_text_init(&text, words, sizeof words);
     (void)dpar_nccl_doctor(state.nccl, &text);
