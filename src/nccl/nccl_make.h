@@ -29,8 +29,8 @@ enum {
 typedef struct dpar_nccl_rendezvous {
     int32_t method;      /* DPAR_NCCL_ANY, ... */
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
-    uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
-                            0 selects that of dpar_launcher_detect */
+    uint64_t job;        /* a number that is the same on all ranks, and different for other groups
+                            of ranks that use the same store at the same time */
     const char *file;    /* not used */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
@@ -89,7 +89,7 @@ typedef struct dpar_nccl_desc {
  * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
  * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
- * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
+ * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names ranks that are
  * missing, except with DPAR_NCCL_ID, with DPAR_NCCL_TCP without a store, and with no_watchdog. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);

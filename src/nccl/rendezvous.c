@@ -124,9 +124,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         }
         m->rank = job.rank;
         m->size = job.size;
-        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job.id);
     }
-    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
     m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
     port = port != NULL ? port : getenv("MASTER_PORT");
     if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
