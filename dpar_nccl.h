@@ -1000,13 +1000,14 @@ typedef union dpari_nccl_sockaddr {
 /* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
 DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
 
-/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
- * way. */
+/* Send or receive all bytes. Return 0, or -1 if the connection fails or the deadline passes before
+ * that, in which case some of the bytes may have been sent or received. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
 DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
 /* Sets *a to 127.0.0.1. */
 DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
-/* Converts an address for the system. Returns its length. */
+/* Sets *n to an address and port in the form that the system's functions take. Returns its
+ * length. */
 DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
                                                 dpari_nccl_sockaddr *n);
 
@@ -1014,7 +1015,8 @@ DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int
  * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
 DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
 
-/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
+/* Lists up to `room` of this machine's addresses, with loopback addresses last and without IPv6
+ * addresses that are valid only on one link. Returns their number. */
 DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
 
 /* Connects to an address. Returns the socket, or -1 if the address is not reached before the
@@ -1238,7 +1240,8 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
 
 /* rendezvous - private: how ranks find each other: over a host communicator, or by other means. */
 
-/* Makes the first communicator of the ranks of host. A failure is reported on all ranks. */
+/* Makes the world's first communicator, of the ranks of host. A failure on any rank is reported on
+ * all ranks. *out may be set also on failure. */
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
                                               dpari_nccl_ctx **out, dpar_why *said);
 
@@ -1251,7 +1254,8 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
  * without a deadline, and learn in this way that rank 0 could not begin. */
 DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m);
 
-/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
+/* Makes the world's first communicator by any method except DPAR_NCCL_NODE. *out may be set also on
+ * failure. */
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why);
 
@@ -3555,6 +3559,15 @@ DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_no
 
 /* ==== nccl/side_messages.c ==== */
 
+/* What ranks tell each other over the side channel.
+ *
+ * A rank that waits for long sends a NOTE about the operation in which it waits. Rank 0 then asks
+ * all ranks for theirs (ASK). If two ranks wait in different calls with the same number, it breaks
+ * the communicator on all ranks (BROKEN). At its deadline, a rank asks rank 0 for the notes of all
+ * ranks (WANT, which END answers last), so that its message names the missing ranks. A rank whose
+ * communicator breaks for another reason reports that as BROKEN, which rank 0 passes on, and rank 0
+ * reports a rank whose connection was lost as DEAD. */
+
 DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
                                             dpari_nccl_message *message, int32_t kind)
 {
@@ -3768,6 +3781,18 @@ DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nc
 }
 
 /* ==== nccl/side_connections.c ==== */
+
+/* The connections of the side channel.
+ *
+ * A rank connects to rank 0 and sends HELLO with a random number. Rank 0 answers with CHALLENGE:
+ * its own random number, and the proof that it knows the key. The rank checks the proof and sends
+ * its own, PROOF, after which the connection becomes a link, in state HERE. Until then it is a
+ * "knock" on rank 0: it may be from anybody, so rank 0 reads it without waiting, limits the number
+ * and the age of knocks, and answers nothing that is not a HELLO of this job.
+ *
+ * A link that is lost may be made again within DPARI_NCCL_GRACE, after which the rank at its other
+ * end counts as gone. The watchdog calls these functions with the world's lock; before it begins
+ * and after it has ended, no lock is needed. */
 
 /* Seconds that a new connection may take to prove that it belongs to the job. */
 enum { DPARI_NCCL_PATIENCE = 2 };
@@ -5756,6 +5781,15 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
 
 /* ==== nccl/rendezvous.c ==== */
 
+/* How ranks find each other, called by dpar_nccl_make.
+ *
+ * What has to reach all ranks is rank 0's card: NCCL's id, and the addresses and the key of the
+ * side channel. It is sent over a host communicator (dpari_nccl_by_host), torchrun's store or the
+ * caller's broadcast (dpari_nccl_send_card), and only then do the ranks make NCCL's communicator.
+ * With NCCL_COMM_ID the order is the reverse: NCCL makes the same id on all ranks, and the card is
+ * sent over the new communicator (dpari_nccl_by_id). In both cases the side channel and the
+ * watchdog begin once a rank has the card. */
+
 /* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
  * from the network namespace. */
 static uint64_t dpari_nccl_this_node(void)
@@ -5901,7 +5935,8 @@ static int dpari_nccl_has_store(const dpar_nccl_rendezvous *m)
            dpari_job_number(port, 65535, &number) && number == m->port;
 }
 
-/* Sends rank 0's card to all ranks, by the store or the caller's broadcast. */
+/* Sends rank 0's card to all ranks, over the store or by the caller's broadcast, checks it, and
+ * makes the side channel. A rank 0 that has failed sends its card, too, which then says so. */
 static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                         dpar_why *why)
 {

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* How ranks find each other, called by dpar_nccl_make.
+ *
+ * What has to reach all ranks is rank 0's card: NCCL's id, and the addresses and the key of the
+ * side channel. It is sent over a host communicator (dpari_nccl_by_host), torchrun's store or the
+ * caller's broadcast (dpari_nccl_send_card), and only then do the ranks make NCCL's communicator.
+ * With NCCL_COMM_ID the order is the reverse: NCCL makes the same id on all ranks, and the card is
+ * sent over the new communicator (dpari_nccl_by_id). In both cases the side channel and the
+ * watchdog begin once a rank has the card. */
 #include "rendezvous.h"
 
 #include "../base/arith.h"
@@ -163,7 +171,8 @@ static int dpari_nccl_has_store(const dpar_nccl_rendezvous *m)
            dpari_job_number(port, 65535, &number) && number == m->port;
 }
 
-/* Sends rank 0's card to all ranks, by the store or the caller's broadcast. */
+/* Sends rank 0's card to all ranks, over the store or by the caller's broadcast, checks it, and
+ * makes the side channel. A rank 0 that has failed sends its card, too, which then says so. */
 static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                         dpar_why *why)
 {

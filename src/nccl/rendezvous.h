@@ -8,7 +8,8 @@
 #include "nccl_make.h"
 #include "state.h"
 
-/* Makes the first communicator of the ranks of host. A failure is reported on all ranks. */
+/* Makes the world's first communicator, of the ranks of host. A failure on any rank is reported on
+ * all ranks. *out may be set also on failure. */
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
                                               dpari_nccl_ctx **out, dpar_why *said);
 
@@ -21,7 +22,8 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
  * without a deadline, and learn in this way that rank 0 could not begin. */
 DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m);
 
-/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
+/* Makes the world's first communicator by any method except DPAR_NCCL_NODE. *out may be set also on
+ * failure. */
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why);
 

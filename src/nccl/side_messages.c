@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* What ranks tell each other over the side channel.
+ *
+ * A rank that waits for long sends a NOTE about the operation in which it waits. Rank 0 then asks
+ * all ranks for theirs (ASK). If two ranks wait in different calls with the same number, it breaks
+ * the communicator on all ranks (BROKEN). At its deadline, a rank asks rank 0 for the notes of all
+ * ranks (WANT, which END answers last), so that its message names the missing ranks. A rank whose
+ * communicator breaks for another reason reports that as BROKEN, which rank 0 passes on, and rank 0
+ * reports a rank whose connection was lost as DEAD. */
 #include "side_messages.h"
 
 #include "../base/arith.h"
