@@ -213,7 +213,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
  * cart:    made by MPI_Cart_create. Its dims and parts are used, so that each rank's block is at
  *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets dims
  *          and all parts.
- * mpi: NULL selects the defaults of dpar_mpi_make.
+ * mpi:     NULL selects the defaults of dpar_mpi_make.
  * desc:    describes the grid. Its dims and parts must be 0 or the same as those of cart. A dim is
  *          periodic if it is periodic in cart or in desc. Dims are in cart's order; with desc.order
  *          DPAR_ORDER_FIRST_FASTEST they are reversed, as Fortran arrays are stored.
@@ -590,7 +590,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_status_of(int code);
 /* notes - private: how a communicator breaks, and the notes by which ranks inform each other of
  * errors and of long waits. */
 
-/* True if all notes of this rank are sent, so that MPI no longer uses their memory. */
+/* True if all notes of this rank have been sent, so that MPI no longer uses their memory. */
 DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
 /* Breaks the communicator with this status and message, unless it is broken already: the first
  * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
@@ -611,7 +611,8 @@ DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
 DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
                                        int64_t expected);
 /* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
- * and then. Returns 1 if it sent some. A note may break the communicator. now: of MPI_Wtime. */
+ * and then. Returns 1 if it sent some. A note may break the communicator. now: the time by
+ * MPI_Wtime. */
 DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now);
 /* Breaks the communicator if the deadline of the task has passed. */
 DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now);
@@ -636,7 +637,8 @@ DPARI_INTERNAL void dpari_mpi_give(dpari_mpi_task *task);
 /* Returns temporary memory for a task: that of the communicator, if no other task uses it,
  * otherwise newly allocated memory. NULL if there is none. */
 DPARI_INTERNAL void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes);
-/* Returns `in`, or a copy of it in this memory if it is also `out`. NULL if there is no memory. */
+/* Returns `in`, or a copy of it in the task's temporary memory if it is the same as `out`. NULL if
+ * there is no memory. */
 DPARI_INTERNAL const void *dpari_mpi_apart(dpari_mpi_task *task, const void *in, const void *out,
                                            int64_t bytes);
 /* Provides space for n messages, each of which may be sent in two parts. Returns 0 if there is no
@@ -854,7 +856,7 @@ DPARI_INTERNAL void dpari_mpi_deal_compare(dpari_mpi_task *task);
 
 /* Posts the next step of the comparison, and returns 1, or returns 0 if there is nothing to compare
  * any more. If calls differ, breaks the communicator with a message that names rank 0's call and
- * the first call that differs. *code: of MPI. */
+ * the first call that differs. Sets *code to MPI's return code. */
 DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code);
 
 /* ==== mpi/paths.h ==== */
@@ -5807,7 +5809,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_close(dpar_comm *comm)
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
 /* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
  * deadline. */
-DPARI_INTERNAL dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
+static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
 {
     dpari_stopwatch watch = {0, 0};
     MPI_Request request;

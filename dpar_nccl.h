@@ -119,8 +119,9 @@
  * know the job's key, by SipHash-2-4 of random numbers that both have just drawn. Rank 0 draws the
  * key, 128 random bits, and sends it together with the id. A client that is silent or sends
  * something else does not delay other ranks. Nothing is encrypted, and the connections of NCCL and
- * of torchrun's store are not authenticated either, so that the key protects only against those who
- * cannot read the network.
+ * of torchrun's store are not authenticated either. The key therefore protects only against those
+ * who cannot read the network and cannot reach torchrun's store, in which the key remains until the
+ * store ends.
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
@@ -166,8 +167,9 @@ enum {
                        ranks are missing, no message can name them */
     DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
     DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
-                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
-                       sent over the store; otherwise as by DPAR_NCCL_ID */
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), rank 0
+                       sends the id over the store. Otherwise NCCL listens there on rank 0, as with
+                       DPAR_NCCL_ID, so that the address has to be one of rank 0's machine */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -175,8 +177,8 @@ enum {
 typedef struct dpar_nccl_rendezvous {
     int32_t method;      /* DPAR_NCCL_ANY, ... */
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
-    uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
-                            0 selects that of dpar_launcher_detect */
+    uint64_t job;        /* a number that is the same on all ranks, and different for other groups
+                            of ranks that use the same store at the same time */
     const char *file;    /* not used */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
@@ -235,8 +237,8 @@ typedef struct dpar_nccl_desc {
  * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
  * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
- * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
- * missing, except with DPAR_NCCL_ID. */
+ * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names ranks that are
+ * missing, except with DPAR_NCCL_ID, with DPAR_NCCL_TCP without a store, and with no_watchdog. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 
@@ -421,7 +423,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why);
 /* state - private: the data of the engine: worlds, communicators, operations, the side channel. */
 
 enum {
-    DPARI_NCCL_RING = 32,     /* operations that a report shows */
     DPARI_NCCL_ADDRESSES = 6, /* the most addresses of rank 0 that other ranks try */
     DPARI_NCCL_PENDING = 1,   /* work->phase: the message is not enqueued yet, */
     DPARI_NCCL_ENQUEUED = 2,  /* is in progress, */
@@ -463,18 +464,12 @@ typedef struct dpari_nccl_slot {
                          delay it; negative before that */
 } dpari_nccl_slot;
 
-/* What reports and messages tell of an operation, and what ranks compare. */
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag, varies;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-    int32_t room;
-} dpari_nccl_record;
-
 /* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
-    uint64_t comm;
-    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
+    uint64_t comm;     /* name of the communicator */
+    dpari_record last; /* in state DPAR_MORE if the rank waits in it */
+    int32_t varies;    /* 1: it has counts for each rank, so that `count` is not compared */
+    int32_t room;
 } dpari_nccl_note;
 
 /* ---- the side channel ---- */
@@ -515,14 +510,17 @@ typedef struct dpari_nccl_address {
     unsigned char at[16];
 } dpari_nccl_address;
 
-/* What rank 0 sends to all ranks before they make NCCL's communicator. */
+/* What rank 0 sends to all ranks: before they make NCCL's communicator, or over it if NCCL makes
+ * the id from NCCL_COMM_ID. */
 typedef struct dpari_nccl_card {
-    uint64_t magic, job;
-    int32_t size, version, options, port, addresses;
-    int32_t ending; /* 1: rank 0 could not begin */
+    uint64_t magic, job;   /* job: a number that no other run of the job has */
+    int32_t size, version; /* number of ranks; version of NCCL */
+    int32_t options; /* the fields of dpar_nccl_desc that must be equal on all ranks, as bits */
+    int32_t port, addresses; /* where rank 0 listens; 0 addresses if there is no side channel */
+    int32_t ending;          /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    dpari_nccl_bits key; /* of the proofs */
+    dpari_nccl_bits key; /* of the proofs (proof.h) */
 } dpari_nccl_card;
 
 /* States of a connection. */
@@ -542,16 +540,16 @@ typedef struct dpari_nccl_link {
     int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
     int32_t got;    /* bytes of `in` that have arrived */
     double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    dpari_nccl_bits drawn;
+    dpari_nccl_bits drawn; /* on ranks other than 0: the random number in the last HELLO */
     dpari_nccl_message in;
 } dpari_nccl_link;
 
 /* A connection to rank 0 that has not yet proved that it belongs to the job. */
 typedef struct dpari_nccl_knock {
     int fd;
-    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
-    int32_t got;
-    double since;
+    int32_t rank;                 /* the rank that it claims to be; 0 before its HELLO */
+    int32_t got;                  /* bytes of `in` that have arrived */
+    double since;                 /* time at which it was accepted */
     dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
     dpari_nccl_message in;
 } dpari_nccl_knock;
@@ -560,16 +558,16 @@ typedef struct dpari_nccl_knock {
 typedef struct dpari_nccl_side {
     int listener;            /* on rank 0: the socket that listens, or -1 */
     int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
-    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
+    dpari_nccl_knock *knock; /* [knocks_room] on rank 0, the oldest first; `knocks` are in use */
     int32_t knocks, knocks_room;
     int32_t links; /* number of links; 0 if there is no side channel */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* [size] the last note of each rank, */
     int32_t *known;        /* [size] and 1 if it has sent one */
-    struct pollfd *polls;
-    double asked;     /* time at which all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent, */
-    int32_t answered; /* and 1 if its answer is complete */
+    struct pollfd *polls;  /* for dpari_nccl_side_wait */
+    double asked;          /* time at which all ranks were last asked for notes */
+    int32_t wanting;       /* 1: WANT was sent, */
+    int32_t answered;      /* and 1 if its answer is complete */
     dpari_nccl_card card;
 } dpari_nccl_side;
 
@@ -663,7 +661,7 @@ struct dpari_nccl_ctx {
                                     joined */
     ncclComm_t ended;
     dpari_thread ending;
-    dpari_nccl_record ring[DPARI_NCCL_RING];
+    dpari_record ring[DPARI_RECORDS];
 };
 
 /* Returns the state of a communicator. */
@@ -675,20 +673,6 @@ DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
 {
     return n * dpar_type_bytes(type);
-}
-
-DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
-{
-    memset(r, 0, sizeof *r);
-    r->sequence = sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->varies = call->variable_counts;
-    r->state = DPAR_MORE;
 }
 
 /* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory
@@ -982,18 +966,24 @@ DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void 
 
 /* ==== nccl/proof.h ==== */
 
-/* proof - private: proofs of the key: SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012). */
+/* proof - private: proves that a process knows the job's key, by SipHash-2-4 with a result of 128
+ * bits (Aumasson and Bernstein, 2012). */
 
-/* Takes the same time wherever the bits differ, so that an attacker learns nothing from it. */
+/* True if all bits are equal. Takes the same time wherever they differ, so that an attacker learns
+ * nothing from it. */
 DPARI_INTERNAL int dpari_nccl_alike(const dpari_nccl_bits *a, const dpari_nccl_bits *b);
 
-/* Draws a random number that nobody can predict. Returns -1 if the system provides none. */
+/* Sets *to to a random number that nobody can predict. Returns -1 if the system provides none. */
 DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to);
 
-/* Returns the proof by which one side of a connection shows the other that it knows the key: rank 0
- * if by_host is 1, otherwise rank `rank`, which has called. It covers the job, rank, size and both
- * random numbers, so that it is valid for no other connection and not a second time. */
-DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+/* Returns the proof by which one side of a connection shows the other that it knows the key. It
+ * covers the job, the size and all arguments, so that it is valid only once and only for this
+ * connection.
+ *
+ * by_root: 1 for the proof of rank 0, and 0 for that of rank `rank`, which has connected to rank 0.
+ * caller:  the random number that rank `rank` has drawn for this connection.
+ * called:  the random number that rank 0 has drawn for it. */
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_root,
                                                 int32_t rank, const dpari_nccl_bits *caller,
                                                 const dpari_nccl_bits *called);
 
@@ -1010,13 +1000,14 @@ typedef union dpari_nccl_sockaddr {
 /* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
 DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
 
-/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
- * way. */
+/* Send or receive all bytes. Return 0, or -1 if the connection fails or the deadline passes before
+ * that, in which case some of the bytes may have been sent or received. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
 DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
 /* Sets *a to 127.0.0.1. */
 DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
-/* Converts an address for the system. Returns its length. */
+/* Sets *n to an address and port in the form that the system's functions take. Returns its
+ * length. */
 DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
                                                 dpari_nccl_sockaddr *n);
 
@@ -1024,19 +1015,18 @@ DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int
  * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
 DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
 
-/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
+/* Lists up to `room` of this machine's addresses, with loopback addresses last and without IPv6
+ * addresses that are valid only on one link. Returns their number. */
 DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
 
 /* Connects to an address. Returns the socket, or -1 if the address is not reached before the
- * deadline. */
+ * deadline, which must be at most some seconds away. */
 DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until);
 
 /* ==== nccl/position.h ==== */
 
 /* position - private: the operation in which a rank is, as ranks compare it. */
 
-/* Appends an operation with all that ranks compare, such as its op, root and tag. */
-DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n);
 /* Returns the communicator with this name, or NULL. */
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name);
 
@@ -1049,8 +1039,8 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world);
 /* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
  * past its last collective. */
 DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n);
-/* True if two records are of the same call. */
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b);
+/* True if two ranks wait in the same call. */
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n);
 
 /* ==== nccl/side_messages.h ==== */
 
@@ -1144,7 +1134,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* ==== nccl/card.h ==== */
 
-/* card - private: what rank 0 sends to all ranks before they make a communicator. */
+/* card - private: what rank 0 sends to all ranks so that they can communicate: dpari_nccl_card. */
 
 #define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
 
@@ -1155,7 +1145,7 @@ DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
                                                  dpar_why *why);
-/* Stores an id of NCCL in this rank's card. */
+/* Stores a new id of NCCL in this rank's card, or the one that NCCL makes from NCCL_COMM_ID. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
 
 /* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */
@@ -1239,9 +1229,10 @@ DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
 
 /* ==== nccl/store.h ==== */
 
-/* store - private: torchrun's store, over which rank 0 sends its card. */
+/* store - private: torchrun's store, over which rank 0 sends its card to all ranks. */
 
-/* Sends rank 0's bytes to all ranks over torchrun's store. */
+/* Sends rank 0's n bytes, at most 400, to all ranks over torchrun's store. Rank 0 waits until all
+ * ranks have them. *why may be NULL. */
 DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, void *bytes, size_t n,
                                                double until, dpar_why *why);
 
@@ -1249,7 +1240,8 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
 
 /* rendezvous - private: how ranks find each other: over a host communicator, or by other means. */
 
-/* Makes the first communicator of the ranks of host. A failure is reported on all ranks. */
+/* Makes the world's first communicator, of the ranks of host. A failure on any rank is reported on
+ * all ranks. *out may be set also on failure. */
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
                                               dpari_nccl_ctx **out, dpar_why *said);
 
@@ -1258,7 +1250,12 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
 DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given,
                                                dpar_nccl_rendezvous *m, dpar_why *why);
 
-/* Makes the first communicator of ranks that are not all on this node, or have a broadcast. */
+/* Takes part in the caller's broadcast although this rank has failed. Other ranks may wait in it
+ * without a deadline, and learn in this way that rank 0 could not begin. */
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m);
+
+/* Makes the world's first communicator by any method except DPAR_NCCL_NODE. *out may be set also on
+ * failure. */
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why);
 
@@ -1676,9 +1673,9 @@ DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
 static void dpari_nccl_record_ends(dpari_nccl_slot *slot, int32_t state)
 {
     dpari_nccl_ctx *context = slot->ctx;
-    if (context != NULL && slot->number + DPARI_NCCL_RING > context->records &&
-        context->ring[slot->number % DPARI_NCCL_RING].state == DPAR_MORE) {
-        context->ring[slot->number % DPARI_NCCL_RING].state = state;
+    if (context != NULL && slot->number + DPARI_RECORDS > context->records &&
+        context->ring[slot->number % DPARI_RECORDS].state == DPAR_MORE) {
+        context->ring[slot->number % DPARI_RECORDS].state = state;
     }
 }
 
@@ -1747,6 +1744,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
+    dpari_record *record;
     cudaError_t code;
     dpari_nccl_lock(world);
     slot = dpari_nccl_spare(context, status);
@@ -1773,7 +1771,9 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
         dpari_nccl_unlock(world);
         return NULL;
     }
-    dpari_nccl_record_of(call, slot->sequence, &context->ring[slot->number % DPARI_NCCL_RING]);
+    record = &context->ring[slot->number % DPARI_RECORDS];
+    *record = dpari_record_of(call, slot->sequence);
+    record->state = DPAR_MORE;
     world->entering = slot;
     return slot;
 }
@@ -2392,7 +2392,7 @@ static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *context, const dpar_cal
     }
     if (at > 0) {
         slot->sequence = --context->sequence - 1; /* several rounds are one operation */
-        context->ring[slot->number % DPARI_NCCL_RING].sequence = slot->sequence;
+        context->ring[slot->number % DPARI_RECORDS].sequence = slot->sequence;
     }
     dpari_nccl_run_init(&x, context, call);
     dpari_nccl_open(&x);
@@ -3268,7 +3268,8 @@ static void dpari_nccl_sip_rounds(uint64_t *v, int n)
     }
 }
 
-/* Returns the hash of n words under a key. */
+/* Returns the hash of n words, which are at most 31, under a key. The constants are those of the
+ * paper's variant with a result of 128 bits. */
 static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t *word, int32_t n)
 {
     dpari_nccl_bits out;
@@ -3278,7 +3279,7 @@ static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t
     v[1] = key->word[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee;
     v[2] = key->word[0] ^ UINT64_C(0x6c7967656e657261);
     v[3] = key->word[1] ^ UINT64_C(0x7465646279746573);
-    for (i = 0; i <= n; i++) { /* the last word has the number of bytes in its highest byte */
+    for (i = 0; i <= n; i++) { /* one more word, with the number of bytes in its highest byte */
         const uint64_t m = i < n ? word[i] : (uint64_t)n * 8 << 56;
         v[3] ^= m;
         dpari_nccl_sip_rounds(v, 2);
@@ -3314,17 +3315,17 @@ DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to)
     return left == 0 ? 0 : -1;
 }
 
-DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_root,
                                                 int32_t rank, const dpari_nccl_bits *caller,
                                                 const dpari_nccl_bits *called)
 {
-    uint64_t said[7];
-    said[0] = (uint64_t)by_host;
-    said[1] = world->side.card.job;
-    said[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
-    memcpy(said + 3, caller, sizeof *caller);
-    memcpy(said + 5, called, sizeof *called);
-    return dpari_nccl_sip(&world->side.card.key, said, 7);
+    uint64_t word[7];
+    word[0] = (uint64_t)by_root;
+    word[1] = world->side.card.job;
+    word[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
+    memcpy(word + 3, caller, sizeof *caller);
+    memcpy(word + 5, called, sizeof *called);
+    return dpari_nccl_sip(&world->side.card.key, word, 7);
 }
 
 /* ==== nccl/socket.c ==== */
@@ -3467,53 +3468,42 @@ DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room
     return n;
 }
 
-DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+/* Waits until a connection that is in progress is made. Returns 0 if that fails, or at the
+ * deadline, which is at most some seconds away. A signal does not end the wait. */
+static int dpari_nccl_connected(int fd, double until)
 {
     struct pollfd p;
-    const int on = 1;
-    int code, said = 0;
-    const double rest = until - dpari_os_now();
-    p.fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
-    if (p.fd < 0) {
-        return -1;
-    }
-    (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
-    (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    code = connect(p.fd, name, bytes);
-    bytes = sizeof said;
+    int error = 0, ready;
+    socklen_t bytes = sizeof error;
+    p.fd = fd;
     p.events = POLLOUT;
-    p.revents = 0;
-    if (code != 0 &&
-        (errno != EINPROGRESS || poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0) != 1 ||
-         getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &said, &bytes) != 0 || said != 0)) {
-        (void)close(p.fd);
+    do {
+        const double rest = until - dpari_os_now();
+        p.revents = 0;
+        ready = poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0);
+    } while (ready < 0 && errno == EINTR);
+    return ready == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
+}
+
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+{
+    const int on = 1;
+    const int fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
+    if (fd < 0) {
         return -1;
     }
-    return p.fd;
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, name, bytes) != 0 &&
+        (errno != EINPROGRESS || !dpari_nccl_connected(fd, until))) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 /* ==== nccl/position.c ==== */
-
-DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n)
-{
-    dpari_operation_text(text, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
-    if (dpari_tag_compared(n->tag) != n->tag) {
-        return;
-    }
-    if (dpari_kind_reduces(n->kind)) {
-        dpari_text_char(text, ' ');
-        dpar_text_put(text, dpari_op_name(n->op));
-    }
-    if (dpari_kind_rooted(n->kind)) {
-        dpar_text_put(text, " root ");
-        dpari_text_int(text, n->root);
-    }
-    if (n->tag != 0) {
-        dpar_text_put(text, " tag ");
-        dpari_text_int(text, n->tag);
-    }
-}
 
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
@@ -3544,28 +3534,39 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
     if (context == NULL) {
         return;
     }
-    for (i = context->records - 1; i >= 0 && i > context->records - DPARI_NCCL_RING; i--) {
-        if (!dpari_kind_sends(context->ring[i % DPARI_NCCL_RING].kind)) {
-            n->last = context->ring[i % DPARI_NCCL_RING];
+    for (i = context->records - 1; i >= 0 && i > context->records - DPARI_RECORDS; i--) {
+        if (!dpari_kind_sends(context->ring[i % DPARI_RECORDS].kind)) {
+            n->last = context->ring[i % DPARI_RECORDS];
             break;
         }
     }
     n->last.sequence = context->sequence - 1;
     n->last.state = DPAR_OK;
     if (slot != NULL && slot->ctx == context && slot->since >= 0) {
-        dpari_nccl_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence,
-                             &n->last);
+        n->last = dpari_record_of(&slot->call, slot->messages ? n->last.sequence : slot->sequence);
+        n->last.state = DPAR_MORE;
+        n->varies = slot->call.variable_counts;
     }
 }
 
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b)
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n)
 {
+    const dpari_record *a = &m->last, *b = &n->last;
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&
-           (a->varies || a->count == b->count);
+           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && m->varies == n->varies &&
+           (m->varies || a->count == b->count);
 }
 
 /* ==== nccl/side_messages.c ==== */
+
+/* What ranks tell each other over the side channel.
+ *
+ * A rank that waits for long sends a NOTE about the operation in which it waits. Rank 0 then asks
+ * all ranks for theirs (ASK). If two ranks wait in different calls with the same number, it breaks
+ * the communicator on all ranks (BROKEN). At its deadline, a rank asks rank 0 for the notes of all
+ * ranks (WANT, which END answers last), so that its message names the missing ranks. A rank whose
+ * communicator breaks for another reason reports that as BROKEN, which rank 0 passes on, and rank 0
+ * reports a rank whose connection was lost as DEAD. */
 
 DPARI_INTERNAL void dpari_nccl_message_init(const dpari_nccl_world *world,
                                             dpari_nccl_message *message, int32_t kind)
@@ -3617,30 +3618,27 @@ DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_me
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
     const dpari_nccl_note *note = world->side.note;
-    const dpari_nccl_record *a = &note[rank].last;
+    const dpari_record *a = &note[rank].last;
     dpari_nccl_message m;
     dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
     for (r = 0; r < world->size; r++) {
-        const dpari_nccl_record *b = &note[r].last;
+        const dpari_record *b = &note[r].last;
         if (r == rank || !world->side.known[r] || note[rank].comm != note[r].comm ||
             a->sequence != b->sequence || a->state != DPAR_MORE || b->state != DPAR_MORE ||
-            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
+            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) ||
+            dpari_nccl_same(&note[rank], &note[r])) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
         m.note.comm = note[rank].comm;
         dpar_text_init(&t, m.text, sizeof m.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, r < rank ? r : rank);
-        dpar_text_put(&t, " is in ");
-        dpari_nccl_describe_record(&t, r < rank ? b : a);
-        dpar_text_put(&t, ", rank ");
-        dpari_text_int(&t, r < rank ? rank : r);
-        dpar_text_put(&t, " in ");
-        dpari_nccl_describe_record(&t, r < rank ? a : b);
+        dpari_text_say(&t, "rank %d is in ", r < rank ? r : rank);
+        dpari_record_text(&t, r < rank ? b : a);
+        dpari_text_say(&t, ", rank %d in ", r < rank ? rank : r);
+        dpari_record_text(&t, r < rank ? a : b);
         if (m.note.comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }
@@ -3783,6 +3781,18 @@ DPARI_INTERNAL void dpari_nccl_obey(dpari_nccl_world *world, int32_t k, dpari_nc
 }
 
 /* ==== nccl/side_connections.c ==== */
+
+/* The connections of the side channel.
+ *
+ * A rank connects to rank 0 and sends HELLO with a random number. Rank 0 answers with CHALLENGE:
+ * its own random number, and the proof that it knows the key. The rank checks the proof and sends
+ * its own, PROOF, after which the connection becomes a link, in state HERE. Until then it is a
+ * "knock" on rank 0: it may be from anybody, so rank 0 reads it without waiting, limits the number
+ * and the age of knocks, and answers nothing that is not a HELLO of this job.
+ *
+ * A link that is lost may be made again within DPARI_NCCL_GRACE, after which the rank at its other
+ * end counts as gone. The watchdog calls these functions with the world's lock; before it begins
+ * and after it has ended, no lock is needed. */
 
 /* Seconds that a new connection may take to prove that it belongs to the job. */
 enum { DPARI_NCCL_PATIENCE = 2 };
@@ -4160,7 +4170,7 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         dpar_text_put(text, known ? " has not reached it" : " does not answer");
         if (known && b->last.sequence >= 0) {
             dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_record(text, &b->last);
+            dpari_record_text(text, &b->last);
         }
     }
     if (n > 8) {
@@ -4294,11 +4304,11 @@ static void *dpari_nccl_watch(void *arg)
 
 DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
+    if (world->side.card.addresses == 0) { /* also with no_watchdog and with one rank: card.c */
+        world->side.links = 0;             /* there is no side channel */
+    }
     if (world->options.no_watchdog) {
         return;
-    }
-    if (world->side.card.addresses == 0) {
-        world->side.links = 0; /* there is no side channel */
     }
     if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
         dpari_nccl_link *l = &world->side.link[0];
@@ -4503,9 +4513,10 @@ DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world)
     for (i = 0; i < world->side.knocks; i++) {
         (void)close(world->side.knock[i].fd);
     }
-    if (world->wake[1] >= 0) {
-        (void)close(world->wake[0]);
-        (void)close(world->wake[1]);
+    for (i = 0; i < 2; i++) {
+        if (world->wake[i] >= 0) {
+            (void)close(world->wake[i]);
+        }
     }
     dpari_nccl_lock(world);
     dpari_nccl_join_aborts(world, world->closed);
@@ -5479,35 +5490,17 @@ DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_world *world = context->world;
-    int64_t i = context->records > DPARI_NCCL_RING ? context->records - DPARI_NCCL_RING : 0;
     int32_t r;
     dpari_nccl_lock(world);
     dpari_nccl_reap(world);
-    dpar_text_put(out, "rank ");
-    dpari_text_int(out, comm->rank);
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, comm->size);
-    dpar_text_put(out, ", nccl\n");
-    for (; i < context->records; i++) {
-        const dpari_nccl_record *record = &context->ring[i % DPARI_NCCL_RING];
-        dpar_text_put(out, "  ");
-        dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
-                             record->root, record->tag);
-        if (record->state == DPAR_MORE) {
-            dpar_text_put(out, ": in progress\n");
-        } else {
-            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
-        }
-    }
+    dpari_record_report(out, comm, context->ring, context->records);
     for (r = 0; world->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &world->side.note[context->member[r]];
         if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
             n->last.sequence >= 0) {
-            dpar_text_put(out, "rank ");
-            dpari_text_int(out, r);
-            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
-                                                          : " reported that it has finished ");
-            dpari_nccl_describe_record(out, &n->last);
+            dpari_text_say(out, "rank %d reported that it %s ", r,
+                           n->last.state == DPAR_MORE ? "waits in" : "has finished");
+            dpari_record_text(out, &n->last);
             dpari_text_char(out, '\n');
         }
     }
@@ -5542,12 +5535,18 @@ DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
 
 /* ==== nccl/store.c ==== */
 
-/* torchrun's store: rank 0 stores the card, and the other ranks get it.
+/* torchrun's store, over which rank 0 sends its card to all ranks.
  *
  * The agent of torchrun on the first node serves a TCPStore of PyTorch (2.4 or later) at
  * MASTER_ADDR and MASTER_PORT. A request is one byte, which says what is wanted, and its arguments.
  * Numbers have the byte order of the machine; a text or a value is its length, 8 bytes, and its
- * bytes. The names of the queries are those of PyTorch's TCPStoreBackend.hpp. */
+ * bytes. The names of the queries are those of PyTorch's TCPStoreBackend.hpp.
+ *
+ * The store outlives the ranks: torchrun may restart them, each agent counts its own restarts, and
+ * what ranks stored that have ended since is still there. Therefore nothing depends on counts or on
+ * the state of earlier attempts. Each rank draws a ticket, a number that the store gives only once,
+ * and stores it. Rank 0 stores its own ticket and the card under each ticket that it finds, and
+ * asks again until every rank has stored rank 0's ticket, which shows that it has the card. */
 
 enum {
     DPARI_NCCL_VALIDATE = 0, /* begins a connection; takes DPARI_NCCL_STORE_MAGIC */
@@ -5559,6 +5558,8 @@ enum {
 
 #define DPARI_NCCL_STORE_MAGIC UINT32_C(0x3C85F7CE)
 
+/* Queries that are sent together. The longest, which stores a card and adds to two numbers, have
+ * about 600 bytes. */
 typedef struct dpari_nccl_request {
     char bytes[1024];
     size_t used;
@@ -5577,7 +5578,7 @@ static void dpari_nccl_put_value(dpari_nccl_request *q, const void *from, size_t
     dpari_nccl_put(q, from, bytes);
 }
 
-/* Appends a query and the key "dpar_nccl/JOB/NUMBER" or "dpar_nccl/JOB/rank/NUMBER". */
+/* Appends a query and the key "dpar_nccl/JOB/KIND/NUMBER". */
 static void dpari_nccl_put_key(dpari_nccl_request *q, char query, uint64_t job, const char *kind,
                                int64_t number)
 {
@@ -5585,15 +5586,32 @@ static void dpari_nccl_put_key(dpari_nccl_request *q, char query, uint64_t job, 
     char key[80];
     dpar_text t;
     dpar_text_init(&t, key, sizeof key);
-    dpar_text_put(&t, "dpar_nccl/");
-    dpari_text_int(&t, (int64_t)(job >> 1));
-    dpar_text_put(&t, kind);
-    dpari_text_int(&t, number);
+    dpari_text_say(&t, "dpar_nccl/%ld/%s/%ld", (int64_t)job, kind, number);
     dpari_nccl_put(q, &query, 1);
     if (query == DPARI_NCCL_WAIT) {
         dpari_nccl_put(q, &one, sizeof one);
     }
     dpari_nccl_put_value(q, key, strlen(key));
+}
+
+/* Appends a query that adds to a number, which is 0 if the key does not exist, and returns it. */
+static void dpari_nccl_put_add(dpari_nccl_request *q, uint64_t job, const char *kind,
+                               int64_t number, int64_t more)
+{
+    dpari_nccl_put_key(q, DPARI_NCCL_ADD, job, kind, number);
+    dpari_nccl_put(q, &more, sizeof more);
+}
+
+/* Appends a query that stores a number, as a text, which ADD expects. */
+static void dpari_nccl_put_number(dpari_nccl_request *q, uint64_t job, const char *kind,
+                                  int64_t number, int64_t value)
+{
+    char digits[24];
+    dpar_text t;
+    dpar_text_init(&t, digits, sizeof digits);
+    dpari_text_int(&t, value);
+    dpari_nccl_put_key(q, DPARI_NCCL_SET, job, kind, number);
+    dpari_nccl_put_value(q, digits, strlen(digits));
 }
 
 /* Sends a request and receives its answer. Returns -1 on failure. */
@@ -5606,39 +5624,86 @@ static int dpari_nccl_ask_store(int fd, dpari_nccl_request *q, void *answer, siz
     return bad ? -1 : 0;
 }
 
-/* Sends rank 0's bytes to all ranks over the store at the other end of fd. The first request counts
- * the meetings of this rank, because a key can be used only once. Returns -1 on failure. */
-static int dpari_nccl_over_store(int fd, const dpar_nccl_rendezvous *m, void *bytes, size_t n,
-                                 double until)
+/* Begins the connection and draws this rank's ticket. Returns -1 on failure. */
+static int dpari_nccl_draw_ticket(int fd, uint64_t job, int64_t *ticket, double until)
 {
     const uint32_t magic = DPARI_NCCL_STORE_MAGIC;
-    const int64_t one = 1;
     const char begin = DPARI_NCCL_VALIDATE;
-    int64_t meeting = 0;
-    uint64_t length = 0;
-    char exists = 1;
     dpari_nccl_request q;
     q.used = 0;
     dpari_nccl_put(&q, &begin, 1);
     dpari_nccl_put(&q, &magic, sizeof magic);
-    dpari_nccl_put_key(&q, DPARI_NCCL_ADD, m->job, "/rank/", m->rank);
-    dpari_nccl_put(&q, &one, sizeof one);
-    if (dpari_nccl_ask_store(fd, &q, &meeting, sizeof meeting, until) != 0) {
+    dpari_nccl_put_add(&q, job, "tickets", 0, 1);
+    return dpari_nccl_ask_store(fd, &q, ticket, sizeof *ticket, until);
+}
+
+/* On rank 0: stores the bytes for all ranks until each of them has them, or until the deadline.
+ * Returns the number of ranks that have not, with the lowest in *rank, or -1 on failure. */
+static int dpari_nccl_give_card(int fd, const dpar_nccl_rendezvous *m, const void *bytes, size_t n,
+                                int32_t *rank, double until)
+{
+    int64_t root = 0, of[2]; /* the ticket of a rank, and that of the rank 0 whose bytes it has */
+    const uint64_t length = sizeof root + n;
+    dpari_nccl_request q;
+    int32_t r, missing;
+    q.used = 0;
+    if (dpari_nccl_draw_ticket(fd, m->job, &root, until) != 0) {
         return -1;
     }
-    if (m->rank == 0) {
-        dpari_nccl_put_key(&q, DPARI_NCCL_SET, m->job, "/", meeting);
-        dpari_nccl_put_value(&q, bytes, n);
+    do {
+        missing = 0;
+        for (r = m->size - 1; r > 0; r--) {
+            dpari_nccl_put_add(&q, m->job, "rank", r, 0);
+            dpari_nccl_put_add(&q, m->job, "has", r, 0);
+            /* a second longer than the deadline, after which the missing ranks are reported */
+            if (dpari_nccl_ask_store(fd, &q, of, sizeof of, until + 1) != 0) {
+                return -1;
+            }
+            if (of[1] == root) {
+                continue;
+            }
+            missing++;
+            *rank = r;
+            if (of[0] != 0) {
+                dpari_nccl_put_key(&q, DPARI_NCCL_SET, m->job, "card", of[0]);
+                dpari_nccl_put(&q, &length, sizeof length);
+                dpari_nccl_put(&q, &root, sizeof root);
+                dpari_nccl_put(&q, bytes, n);
+            }
+        }
+        if (missing > 0) {
+            dpari_os_sleep(0.01);
+        }
+    } while (missing > 0 && dpari_os_now() < until);
+    return missing;
+}
+
+/* On other ranks: gets the bytes that rank 0 has stored for this rank's ticket. Returns -1 on
+ * failure. */
+static int dpari_nccl_take_card(int fd, const dpar_nccl_rendezvous *m, void *bytes, size_t n,
+                                double until)
+{
+    int64_t ticket = 0, root = 0;
+    uint64_t length = 0;
+    char exists = 1;
+    dpari_nccl_request q;
+    q.used = 0;
+    if (dpari_nccl_draw_ticket(fd, m->job, &ticket, until) != 0) {
+        return -1;
     }
-    dpari_nccl_put_key(&q, DPARI_NCCL_WAIT, m->job, "/", meeting);
+    dpari_nccl_put_number(&q, m->job, "rank", m->rank, ticket);
+    dpari_nccl_put_key(&q, DPARI_NCCL_WAIT, m->job, "card", ticket);
     if (dpari_nccl_ask_store(fd, &q, &exists, 1, until) != 0 || exists != 0) {
         return -1;
     }
-    dpari_nccl_put_key(&q, DPARI_NCCL_GET, m->job, "/", meeting);
-    if (dpari_nccl_ask_store(fd, &q, &length, sizeof length, until) != 0 || length != n) {
+    dpari_nccl_put_key(&q, DPARI_NCCL_GET, m->job, "card", ticket);
+    if (dpari_nccl_ask_store(fd, &q, &length, sizeof length, until) != 0 ||
+        length != sizeof root + n || dpari_nccl_read(fd, &root, sizeof root, until) != 0 ||
+        dpari_nccl_read(fd, bytes, n, until) != 0) {
         return -1;
     }
-    return dpari_nccl_read(fd, bytes, n, until);
+    dpari_nccl_put_number(&q, m->job, "has", m->rank, root);
+    return dpari_nccl_write(fd, q.bytes, q.used, until);
 }
 
 /* Connects to the store at m->address and m->port, trying again until the deadline. */
@@ -5680,14 +5745,27 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
                                                double until, dpar_why *why)
 {
     int fd = -1, code;
+    int32_t rank = 0;
     dpar_status status = dpari_nccl_reach_store(m, &fd, until, why);
     if (status < 0) {
         return status;
     }
-    code = dpari_nccl_over_store(fd, m, bytes, n, until);
+    code = m->rank == 0 ? dpari_nccl_give_card(fd, m, bytes, n, &rank, until)
+                        : dpari_nccl_take_card(fd, m, bytes, n, until);
     (void)close(fd);
     if (code == 0) {
         return DPAR_OK;
+    }
+    if (code > 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "torchrun's store at %s, port %d: %d of %d ranks did not come before the "
+                         "deadline; the first of them is rank %d",
+                         m->address, m->port, code, m->size, rank);
+    }
+    if (dpari_os_now() >= until && m->rank == 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "torchrun's store at %s, port %d did not answer before the deadline",
+                         m->address, m->port);
     }
     if (dpari_os_now() >= until) {
         return dpari_say(DPAR_E_TIMEOUT, why,
@@ -5702,6 +5780,15 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
 }
 
 /* ==== nccl/rendezvous.c ==== */
+
+/* How ranks find each other, called by dpar_nccl_make.
+ *
+ * What has to reach all ranks is rank 0's card: NCCL's id, and the addresses and the key of the
+ * side channel. It is sent over a host communicator (dpari_nccl_by_host), torchrun's store or the
+ * caller's broadcast (dpari_nccl_send_card), and only then do the ranks make NCCL's communicator.
+ * With NCCL_COMM_ID the order is the reverse: NCCL makes the same id on all ranks, and the card is
+ * sent over the new communicator (dpari_nccl_by_id). In both cases the side channel and the
+ * watchdog begin once a rank has the card. */
 
 /* Returns a number for this machine, computed from the host's name and boot id, as NCCL does, and
  * from the network namespace. */
@@ -5794,6 +5881,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
             "rank must be 0 to size - 1",
             m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
     }
+    if (m->port < 0 || m->port > 65535) {
+        return dpari_wrong(why, "desc.rendezvous: port is %d, but must be 0 to 65535", m->port);
+    }
     if (m->method == DPAR_NCCL_PMI || m->method == DPAR_NCCL_FILE) {
         return dpari_wrong(why, "desc.rendezvous: methods DPAR_NCCL_PMI and DPAR_NCCL_FILE are not "
                                 "supported: pass the communicator of dpar_mpi_make as host, or set "
@@ -5806,9 +5896,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         }
         m->rank = job.rank;
         m->size = job.size;
-        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job.id);
     }
-    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
     m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
     port = port != NULL ? port : getenv("MASTER_PORT");
     if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
@@ -5829,9 +5917,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         (m->method == DPAR_NCCL_ID && getenv("NCCL_COMM_ID") == NULL) ||
         (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
         return dpari_wrong(why,
-                           "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or "
-                           "NCCL_COMM_ID=host:port; or set broadcast in desc.rendezvous, or pass a "
-                           "communicator as host (dpar_mpi.h)");
+                           "ranks cannot find each other by method %d (address %s, port %d): set "
+                           "MASTER_ADDR and MASTER_PORT, or NCCL_COMM_ID=host:port; or set "
+                           "broadcast in desc.rendezvous, or pass a communicator as host "
+                           "(dpar_mpi.h)",
+                           m->method, m->address, m->port);
     }
     return DPAR_OK;
 }
@@ -5845,22 +5935,27 @@ static int dpari_nccl_has_store(const dpar_nccl_rendezvous *m)
            dpari_job_number(port, 65535, &number) && number == m->port;
 }
 
-/* Sends rank 0's card to all ranks, by the store or the caller's broadcast. */
+/* Sends rank 0's card to all ranks, over the store or by the caller's broadcast, checks it, and
+ * makes the side channel. A rank 0 that has failed sends its card, too, which then says so. */
 static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                         dpar_why *why)
 {
     dpari_nccl_card *card = &world->side.card;
     const double limit = world->options.timeout_s > 0 ? world->options.timeout_s : 1e9;
     dpar_status status = DPAR_OK, sent = DPAR_OK;
+    int code;
     if (world->rank == 0) {
         status = dpari_nccl_own_card(world, m->job, why);
     }
     if (m->method == DPAR_NCCL_TCP) {
         sent = dpari_nccl_by_store(m, card, sizeof *card, dpari_os_now() + limit,
                                    status < 0 ? NULL : why);
-    } else if (m->broadcast != NULL && m->broadcast(m->user, card, sizeof *card, 0) != 0) {
-        sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
-                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
+    } else if (m->broadcast != NULL) {
+        code = m->broadcast(m->user, card, sizeof *card, 0);
+        if (code != 0) {
+            sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
+                             "dpar_nccl_make: desc.rendezvous->broadcast returned %d", code);
+        }
     }
     if (status >= 0) {
         status = sent;
@@ -5880,7 +5975,7 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
                                     dpar_why *why)
 {
     dpari_nccl_card *card = &world->side.card;
-    dpar_status status = dpari_nccl_card_id(world, why);
+    dpar_status status = dpari_nccl_card_id(world, why), sent;
     if (status >= 0) {
         status = dpari_nccl_begin_world(world, out, why);
     }
@@ -5891,8 +5986,9 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
         status = dpari_nccl_card_begin(world, job, why);
         card->ending = status < 0;
     }
-    if (dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL) < 0) {
-        return dpari_repeat((*out)->comm.status, why, (*out)->comm.why.text);
+    sent = dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL);
+    if (sent < 0) { /* comm.status may still be DPAR_OK: not every failure breaks it */
+        return dpari_repeat(sent, why, (*out)->comm.why.text);
     }
     (*out)->sequence = (*out)->records = 0; /* the user's first operation has number 0 */
     if (status >= 0) {
@@ -5907,12 +6003,14 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
     return status;
 }
 
-/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. */
+/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. That variable gets back
+ * the value that the user may have set. */
 static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                       dpari_nccl_ctx **out, dpar_why *why)
 {
     const int six = strchr(m->address, ':') != NULL; /* NCCL expects [address]:port */
-    char name[300];
+    const char *set = getenv("NCCL_COMM_ID");
+    char name[300], *before = set != NULL ? strdup(set) : NULL;
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
@@ -5922,8 +6020,27 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpari_text_int(&t, m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
-    (void)unsetenv("NCCL_COMM_ID");
+    if (before != NULL) {
+        (void)setenv("NCCL_COMM_ID", before, 1);
+    } else {
+        (void)unsetenv("NCCL_COMM_ID");
+    }
+    free(before);
     return status;
+}
+
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m)
+{
+    dpari_nccl_card *card = &world->side.card;
+    if (m->method != DPAR_NCCL_CALLBACK || m->broadcast == NULL) {
+        return;
+    }
+    if (world->rank == 0) {
+        card->magic = DPARI_NCCL_MAGIC;
+        card->size = world->size;
+        card->ending = 1;
+    }
+    (void)m->broadcast(m->user, card, sizeof *card, 0);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
@@ -6094,6 +6211,8 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     status = dpari_nccl_world_make(m.rank, m.size, options, &engine, &world, why);
     if (status >= 0) {
         status = dpari_nccl_meet(world, &m, &context, why);
+    } else if (world != NULL) {
+        dpari_nccl_meet_failed(world, &m);
     }
     if (status < 0) {
         dpari_nccl_undo(world, context);

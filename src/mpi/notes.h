@@ -6,7 +6,7 @@
 
 #include "mpi_private.h"
 
-/* True if all notes of this rank are sent, so that MPI no longer uses their memory. */
+/* True if all notes of this rank have been sent, so that MPI no longer uses their memory. */
 DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
 /* Breaks the communicator with this status and message, unless it is broken already: the first
  * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
@@ -27,7 +27,8 @@ DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
 DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
                                        int64_t expected);
 /* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
- * and then. Returns 1 if it sent some. A note may break the communicator. now: of MPI_Wtime. */
+ * and then. Returns 1 if it sent some. A note may break the communicator. now: the time by
+ * MPI_Wtime. */
 DPARI_INTERNAL int32_t dpari_mpi_trade_notes(dpari_mpi_task *task, double now);
 /* Breaks the communicator if the deadline of the task has passed. */
 DPARI_INTERNAL void dpari_mpi_check_deadline(dpari_mpi_task *task, double now);

@@ -7,7 +7,7 @@
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
 /* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
  * deadline. */
-DPARI_INTERNAL dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
+static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *context, dpar_why *why)
 {
     dpari_stopwatch watch = {0, 0};
     MPI_Request request;

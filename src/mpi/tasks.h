@@ -14,7 +14,8 @@ DPARI_INTERNAL void dpari_mpi_give(dpari_mpi_task *task);
 /* Returns temporary memory for a task: that of the communicator, if no other task uses it,
  * otherwise newly allocated memory. NULL if there is none. */
 DPARI_INTERNAL void *dpari_mpi_scratch(dpari_mpi_task *task, int64_t bytes);
-/* Returns `in`, or a copy of it in this memory if it is also `out`. NULL if there is no memory. */
+/* Returns `in`, or a copy of it in the task's temporary memory if it is the same as `out`. NULL if
+ * there is no memory. */
 DPARI_INTERNAL const void *dpari_mpi_apart(dpari_mpi_task *task, const void *in, const void *out,
                                            int64_t bytes);
 /* Provides space for n messages, each of which may be sent in two parts. Returns 0 if there is no

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* card - private: what rank 0 sends to all ranks before they make a communicator. */
+/* card - private: what rank 0 sends to all ranks so that they can communicate: dpari_nccl_card. */
 #ifndef DPARI_NCCL_CARD_H
 #define DPARI_NCCL_CARD_H
 
@@ -15,7 +15,7 @@ DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
                                                  dpar_why *why);
-/* Stores an id of NCCL in this rank's card. */
+/* Stores a new id of NCCL in this rank's card, or the one that NCCL makes from NCCL_COMM_ID. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_id(dpari_nccl_world *world, dpar_why *why);
 
 /* On rank 0: makes the card with the id. If that fails, the card reports it to the other ranks. */

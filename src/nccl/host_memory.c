@@ -59,7 +59,7 @@ static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *context, const dpar_cal
     }
     if (at > 0) {
         slot->sequence = --context->sequence - 1; /* several rounds are one operation */
-        context->ring[slot->number % DPARI_NCCL_RING].sequence = slot->sequence;
+        context->ring[slot->number % DPARI_RECORDS].sequence = slot->sequence;
     }
     dpari_nccl_run_init(&x, context, call);
     dpari_nccl_open(&x);

@@ -169,6 +169,8 @@ static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, 
     status = dpari_nccl_world_make(m.rank, m.size, options, &engine, &world, why);
     if (status >= 0) {
         status = dpari_nccl_meet(world, &m, &context, why);
+    } else if (world != NULL) {
+        dpari_nccl_meet_failed(world, &m);
     }
     if (status < 0) {
         dpari_nccl_undo(world, context);

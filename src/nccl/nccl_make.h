@@ -19,8 +19,9 @@ enum {
                        ranks are missing, no message can name them */
     DPAR_NCCL_FILE, /* not supported: pass `broadcast` */
     DPAR_NCCL_TCP,  /* by `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT, or MASTER_PORT.
-                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), the id is
-                       sent over the store; otherwise as by DPAR_NCCL_ID */
+                       If torchrun's store listens there (TORCHELASTIC_USE_AGENT_STORE), rank 0
+                       sends the id over the store. Otherwise NCCL listens there on rank 0, as with
+                       DPAR_NCCL_ID, so that the address has to be one of rank 0's machine */
     DPAR_NCCL_CALLBACK, /* by `broadcast` */
     DPAR_NCCL_RENDEZVOUS_COUNT
 };
@@ -28,8 +29,8 @@ enum {
 typedef struct dpar_nccl_rendezvous {
     int32_t method;      /* DPAR_NCCL_ANY, ... */
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
-    uint64_t job;        /* number of the job: the same on all ranks, and different for other jobs;
-                            0 selects that of dpar_launcher_detect */
+    uint64_t job;        /* a number that is the same on all ranks, and different for other groups
+                            of ranks that use the same store at the same time */
     const char *file;    /* not used */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
@@ -88,8 +89,8 @@ typedef struct dpar_nccl_desc {
  * for scratch_bytes or staging_bytes that are too small for the number of ranks.
  *
  * Without a host it also fails with DPAR_E_ARG if the method is not supported or the environment
- * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names the ranks that are
- * missing, except with DPAR_NCCL_ID. */
+ * lacks a variable that it needs. On rank 0 the message of DPAR_E_TIMEOUT names ranks that are
+ * missing, except with DPAR_NCCL_ID, with DPAR_NCCL_TCP without a store, and with no_watchdog. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
                                     dpar_why *why);
 

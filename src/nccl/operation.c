@@ -5,6 +5,7 @@
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"
+#include "../comm/record.h"
 #include "failure.h"
 #include "settle.h"
 #include "state.h"
@@ -30,9 +31,9 @@ DPARI_INTERNAL int32_t dpari_nccl_capturing(const dpari_nccl_world *world)
 static void dpari_nccl_record_ends(dpari_nccl_slot *slot, int32_t state)
 {
     dpari_nccl_ctx *context = slot->ctx;
-    if (context != NULL && slot->number + DPARI_NCCL_RING > context->records &&
-        context->ring[slot->number % DPARI_NCCL_RING].state == DPAR_MORE) {
-        context->ring[slot->number % DPARI_NCCL_RING].state = state;
+    if (context != NULL && slot->number + DPARI_RECORDS > context->records &&
+        context->ring[slot->number % DPARI_RECORDS].state == DPAR_MORE) {
+        context->ring[slot->number % DPARI_RECORDS].state = state;
     }
 }
 
@@ -101,6 +102,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
 {
     dpari_nccl_world *world = context->world;
     dpari_nccl_slot *slot;
+    dpari_record *record;
     cudaError_t code;
     dpari_nccl_lock(world);
     slot = dpari_nccl_spare(context, status);
@@ -127,7 +129,9 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *context, const 
         dpari_nccl_unlock(world);
         return NULL;
     }
-    dpari_nccl_record_of(call, slot->sequence, &context->ring[slot->number % DPARI_NCCL_RING]);
+    record = &context->ring[slot->number % DPARI_RECORDS];
+    *record = dpari_record_of(call, slot->sequence);
+    record->state = DPAR_MORE;
     world->entering = slot;
     return slot;
 }

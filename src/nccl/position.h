@@ -4,11 +4,8 @@
 #define DPARI_NCCL_POSITION_H
 
 #include "../base/arith.h"
-#include "../base/text.h"
 #include "state.h"
 
-/* Appends an operation with all that ranks compare, such as its op, root and tag. */
-DPARI_INTERNAL void dpari_nccl_describe_record(dpar_text *text, const dpari_nccl_record *n);
 /* Returns the communicator with this name, or NULL. */
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name);
 
@@ -21,7 +18,7 @@ DPARI_INTERNAL dpari_nccl_slot *dpari_nccl_head(const dpari_nccl_world *world);
 /* Sets *n to this rank's position in a communicator: in the operation at the head of the stream, or
  * past its last collective. */
 DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, dpari_nccl_note *n);
-/* True if two records are of the same call. */
-DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_record *a, const dpari_nccl_record *b);
+/* True if two ranks wait in the same call. */
+DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n);
 
 #endif

@@ -25,7 +25,8 @@ static void dpari_nccl_sip_rounds(uint64_t *v, int n)
     }
 }
 
-/* Returns the hash of n words under a key. */
+/* Returns the hash of n words, which are at most 31, under a key. The constants are those of the
+ * paper's variant with a result of 128 bits. */
 static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t *word, int32_t n)
 {
     dpari_nccl_bits out;
@@ -35,7 +36,7 @@ static dpari_nccl_bits dpari_nccl_sip(const dpari_nccl_bits *key, const uint64_t
     v[1] = key->word[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee;
     v[2] = key->word[0] ^ UINT64_C(0x6c7967656e657261);
     v[3] = key->word[1] ^ UINT64_C(0x7465646279746573);
-    for (i = 0; i <= n; i++) { /* the last word has the number of bytes in its highest byte */
+    for (i = 0; i <= n; i++) { /* one more word, with the number of bytes in its highest byte */
         const uint64_t m = i < n ? word[i] : (uint64_t)n * 8 << 56;
         v[3] ^= m;
         dpari_nccl_sip_rounds(v, 2);
@@ -71,15 +72,15 @@ DPARI_INTERNAL int dpari_nccl_draw(dpari_nccl_bits *to)
     return left == 0 ? 0 : -1;
 }
 
-DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_host,
+DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, int by_root,
                                                 int32_t rank, const dpari_nccl_bits *caller,
                                                 const dpari_nccl_bits *called)
 {
-    uint64_t said[7];
-    said[0] = (uint64_t)by_host;
-    said[1] = world->side.card.job;
-    said[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
-    memcpy(said + 3, caller, sizeof *caller);
-    memcpy(said + 5, called, sizeof *called);
-    return dpari_nccl_sip(&world->side.card.key, said, 7);
+    uint64_t word[7];
+    word[0] = (uint64_t)by_root;
+    word[1] = world->side.card.job;
+    word[2] = (uint64_t)rank << 32 | (uint64_t)world->size;
+    memcpy(word + 3, caller, sizeof *caller);
+    memcpy(word + 5, called, sizeof *called);
+    return dpari_nccl_sip(&world->side.card.key, word, 7);
 }

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* How ranks find each other, called by dpar_nccl_make.
+ *
+ * What has to reach all ranks is rank 0's card: NCCL's id, and the addresses and the key of the
+ * side channel. It is sent over a host communicator (dpari_nccl_by_host), torchrun's store or the
+ * caller's broadcast (dpari_nccl_send_card), and only then do the ranks make NCCL's communicator.
+ * With NCCL_COMM_ID the order is the reverse: NCCL makes the same id on all ranks, and the card is
+ * sent over the new communicator (dpari_nccl_by_id). In both cases the side channel and the
+ * watchdog begin once a rank has the card. */
 #include "rendezvous.h"
 
 #include "../base/arith.h"
@@ -109,6 +117,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
             "rank must be 0 to size - 1",
             m->method, DPAR_NCCL_RENDEZVOUS_COUNT - 1, m->rank, m->size);
     }
+    if (m->port < 0 || m->port > 65535) {
+        return dpari_wrong(why, "desc.rendezvous: port is %d, but must be 0 to 65535", m->port);
+    }
     if (m->method == DPAR_NCCL_PMI || m->method == DPAR_NCCL_FILE) {
         return dpari_wrong(why, "desc.rendezvous: methods DPAR_NCCL_PMI and DPAR_NCCL_FILE are not "
                                 "supported: pass the communicator of dpar_mpi_make as host, or set "
@@ -121,9 +132,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         }
         m->rank = job.rank;
         m->size = job.size;
-        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job.id);
     }
-    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
     m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
     port = port != NULL ? port : getenv("MASTER_PORT");
     if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
@@ -144,9 +153,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given
         (m->method == DPAR_NCCL_ID && getenv("NCCL_COMM_ID") == NULL) ||
         (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
         return dpari_wrong(why,
-                           "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or "
-                           "NCCL_COMM_ID=host:port; or set broadcast in desc.rendezvous, or pass a "
-                           "communicator as host (dpar_mpi.h)");
+                           "ranks cannot find each other by method %d (address %s, port %d): set "
+                           "MASTER_ADDR and MASTER_PORT, or NCCL_COMM_ID=host:port; or set "
+                           "broadcast in desc.rendezvous, or pass a communicator as host "
+                           "(dpar_mpi.h)",
+                           m->method, m->address, m->port);
     }
     return DPAR_OK;
 }
@@ -160,22 +171,27 @@ static int dpari_nccl_has_store(const dpar_nccl_rendezvous *m)
            dpari_job_number(port, 65535, &number) && number == m->port;
 }
 
-/* Sends rank 0's card to all ranks, by the store or the caller's broadcast. */
+/* Sends rank 0's card to all ranks, over the store or by the caller's broadcast, checks it, and
+ * makes the side channel. A rank 0 that has failed sends its card, too, which then says so. */
 static dpar_status dpari_nccl_send_card(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                         dpar_why *why)
 {
     dpari_nccl_card *card = &world->side.card;
     const double limit = world->options.timeout_s > 0 ? world->options.timeout_s : 1e9;
     dpar_status status = DPAR_OK, sent = DPAR_OK;
+    int code;
     if (world->rank == 0) {
         status = dpari_nccl_own_card(world, m->job, why);
     }
     if (m->method == DPAR_NCCL_TCP) {
         sent = dpari_nccl_by_store(m, card, sizeof *card, dpari_os_now() + limit,
                                    status < 0 ? NULL : why);
-    } else if (m->broadcast != NULL && m->broadcast(m->user, card, sizeof *card, 0) != 0) {
-        sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
-                         "dpar_nccl_make: desc.rendezvous->broadcast returned an error");
+    } else if (m->broadcast != NULL) {
+        code = m->broadcast(m->user, card, sizeof *card, 0);
+        if (code != 0) {
+            sent = dpari_say(DPAR_E_SYSTEM, status < 0 ? NULL : why,
+                             "dpar_nccl_make: desc.rendezvous->broadcast returned %d", code);
+        }
     }
     if (status >= 0) {
         status = sent;
@@ -195,7 +211,7 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
                                     dpar_why *why)
 {
     dpari_nccl_card *card = &world->side.card;
-    dpar_status status = dpari_nccl_card_id(world, why);
+    dpar_status status = dpari_nccl_card_id(world, why), sent;
     if (status >= 0) {
         status = dpari_nccl_begin_world(world, out, why);
     }
@@ -206,8 +222,9 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
         status = dpari_nccl_card_begin(world, job, why);
         card->ending = status < 0;
     }
-    if (dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL) < 0) {
-        return dpari_repeat((*out)->comm.status, why, (*out)->comm.why.text);
+    sent = dpar_broadcast(&(*out)->comm, card, (int64_t)sizeof *card, DPAR_U8, 0, NULL);
+    if (sent < 0) { /* comm.status may still be DPAR_OK: not every failure breaks it */
+        return dpari_repeat(sent, why, (*out)->comm.why.text);
     }
     (*out)->sequence = (*out)->records = 0; /* the user's first operation has number 0 */
     if (status >= 0) {
@@ -222,12 +239,14 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *world, uint64_t job, dpari
     return status;
 }
 
-/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. */
+/* Makes NCCL listen at m->address and m->port on rank 0, by NCCL_COMM_ID. That variable gets back
+ * the value that the user may have set. */
 static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                       dpari_nccl_ctx **out, dpar_why *why)
 {
     const int six = strchr(m->address, ':') != NULL; /* NCCL expects [address]:port */
-    char name[300];
+    const char *set = getenv("NCCL_COMM_ID");
+    char name[300], *before = set != NULL ? strdup(set) : NULL;
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
@@ -237,8 +256,27 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpari_text_int(&t, m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
-    (void)unsetenv("NCCL_COMM_ID");
+    if (before != NULL) {
+        (void)setenv("NCCL_COMM_ID", before, 1);
+    } else {
+        (void)unsetenv("NCCL_COMM_ID");
+    }
+    free(before);
     return status;
+}
+
+DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_nccl_rendezvous *m)
+{
+    dpari_nccl_card *card = &world->side.card;
+    if (m->method != DPAR_NCCL_CALLBACK || m->broadcast == NULL) {
+        return;
+    }
+    if (world->rank == 0) {
+        card->magic = DPARI_NCCL_MAGIC;
+        card->size = world->size;
+        card->ending = 1;
+    }
+    (void)m->broadcast(m->user, card, sizeof *card, 0);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,

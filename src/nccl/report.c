@@ -5,44 +5,25 @@
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/comm.h"
-#include "../comm/engine.h"
+#include "../comm/record.h"
 #include "operation.h"
-#include "position.h"
 #include "state.h"
 
 DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
     dpari_nccl_world *world = context->world;
-    int64_t i = context->records > DPARI_NCCL_RING ? context->records - DPARI_NCCL_RING : 0;
     int32_t r;
     dpari_nccl_lock(world);
     dpari_nccl_reap(world);
-    dpar_text_put(out, "rank ");
-    dpari_text_int(out, comm->rank);
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, comm->size);
-    dpar_text_put(out, ", nccl\n");
-    for (; i < context->records; i++) {
-        const dpari_nccl_record *record = &context->ring[i % DPARI_NCCL_RING];
-        dpar_text_put(out, "  ");
-        dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
-                             record->root, record->tag);
-        if (record->state == DPAR_MORE) {
-            dpar_text_put(out, ": in progress\n");
-        } else {
-            dpar_text_put(out, record->state < 0 ? ": failed\n" : ": done\n");
-        }
-    }
+    dpari_record_report(out, comm, context->ring, context->records);
     for (r = 0; world->side.known != NULL && r < comm->size; r++) {
         const dpari_nccl_note *n = &world->side.note[context->member[r]];
         if (r != comm->rank && world->side.known[context->member[r]] && n->comm == context->name &&
             n->last.sequence >= 0) {
-            dpar_text_put(out, "rank ");
-            dpari_text_int(out, r);
-            dpar_text_put(out, n->last.state == DPAR_MORE ? " reported that it waits in "
-                                                          : " reported that it has finished ");
-            dpari_nccl_describe_record(out, &n->last);
+            dpari_text_say(out, "rank %d reported that it %s ", r,
+                           n->last.state == DPAR_MORE ? "waits in" : "has finished");
+            dpari_record_text(out, &n->last);
             dpari_text_char(out, '\n');
         }
     }

@@ -1,4 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* The connections of the side channel.
+ *
+ * A rank connects to rank 0 and sends HELLO with a random number. Rank 0 answers with CHALLENGE:
+ * its own random number, and the proof that it knows the key. The rank checks the proof and sends
+ * its own, PROOF, after which the connection becomes a link, in state HERE. Until then it is a
+ * "knock" on rank 0: it may be from anybody, so rank 0 reads it without waiting, limits the number
+ * and the age of knocks, and answers nothing that is not a HELLO of this job.
+ *
+ * A link that is lost may be made again within DPARI_NCCL_GRACE, after which the rank at its other
+ * end counts as gone. The watchdog calls these functions with the world's lock; before it begins
+ * and after it has ended, no lock is needed. */
 #include "side_connections.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* What ranks tell each other over the side channel.
+ *
+ * A rank that waits for long sends a NOTE about the operation in which it waits. Rank 0 then asks
+ * all ranks for theirs (ASK). If two ranks wait in different calls with the same number, it breaks
+ * the communicator on all ranks (BROKEN). At its deadline, a rank asks rank 0 for the notes of all
+ * ranks (WANT, which END answers last), so that its message names the missing ranks. A rank whose
+ * communicator breaks for another reason reports that as BROKEN, which rank 0 passes on, and rank 0
+ * reports a rank whose connection was lost as DEAD. */
 #include "side_messages.h"
 
 #include "../base/arith.h"
@@ -6,6 +14,7 @@
 #include "../base/text.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"
+#include "../comm/record.h"
 #include "failure.h"
 #include "position.h"
 #include "socket.h"
@@ -61,30 +70,27 @@ DPARI_INTERNAL void dpari_nccl_tell(dpari_nccl_world *world, const dpari_nccl_me
 static void dpari_nccl_compare(dpari_nccl_world *world, int32_t rank)
 {
     const dpari_nccl_note *note = world->side.note;
-    const dpari_nccl_record *a = &note[rank].last;
+    const dpari_record *a = &note[rank].last;
     dpari_nccl_message m;
     dpari_nccl_ctx *context;
     dpar_text t;
     int32_t r;
     for (r = 0; r < world->size; r++) {
-        const dpari_nccl_record *b = &note[r].last;
+        const dpari_record *b = &note[r].last;
         if (r == rank || !world->side.known[r] || note[rank].comm != note[r].comm ||
             a->sequence != b->sequence || a->state != DPAR_MORE || b->state != DPAR_MORE ||
-            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) || dpari_nccl_same(a, b)) {
+            dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) ||
+            dpari_nccl_same(&note[rank], &note[r])) {
             continue;
         }
         dpari_nccl_message_init(world, &m, DPARI_NCCL_BROKEN);
         m.status = DPAR_E_MISMATCH;
         m.note.comm = note[rank].comm;
         dpar_text_init(&t, m.text, sizeof m.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, r < rank ? r : rank);
-        dpar_text_put(&t, " is in ");
-        dpari_nccl_describe_record(&t, r < rank ? b : a);
-        dpar_text_put(&t, ", rank ");
-        dpari_text_int(&t, r < rank ? rank : r);
-        dpar_text_put(&t, " in ");
-        dpari_nccl_describe_record(&t, r < rank ? a : b);
+        dpari_text_say(&t, "rank %d is in ", r < rank ? r : rank);
+        dpari_record_text(&t, r < rank ? b : a);
+        dpari_text_say(&t, ", rank %d in ", r < rank ? rank : r);
+        dpari_record_text(&t, r < rank ? a : b);
         if (m.note.comm != 0) {
             dpar_text_put(&t, " (ranks of the whole job)");
         }

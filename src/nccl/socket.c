@@ -143,28 +143,37 @@ DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room
     return n;
 }
 
-DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+/* Waits until a connection that is in progress is made. Returns 0 if that fails, or at the
+ * deadline, which is at most some seconds away. A signal does not end the wait. */
+static int dpari_nccl_connected(int fd, double until)
 {
     struct pollfd p;
-    const int on = 1;
-    int code, said = 0;
-    const double rest = until - dpari_os_now();
-    p.fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
-    if (p.fd < 0) {
-        return -1;
-    }
-    (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
-    (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    code = connect(p.fd, name, bytes);
-    bytes = sizeof said;
+    int error = 0, ready;
+    socklen_t bytes = sizeof error;
+    p.fd = fd;
     p.events = POLLOUT;
-    p.revents = 0;
-    if (code != 0 &&
-        (errno != EINPROGRESS || poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0) != 1 ||
-         getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &said, &bytes) != 0 || said != 0)) {
-        (void)close(p.fd);
+    do {
+        const double rest = until - dpari_os_now();
+        p.revents = 0;
+        ready = poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0);
+    } while (ready < 0 && errno == EINTR);
+    return ready == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
+}
+
+DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
+{
+    const int on = 1;
+    const int fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
+    if (fd < 0) {
         return -1;
     }
-    return p.fd;
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, name, bytes) != 0 &&
+        (errno != EINPROGRESS || !dpari_nccl_connected(fd, until))) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
 }

@@ -16,13 +16,14 @@ typedef union dpari_nccl_sockaddr {
 /* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
 DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
 
-/* Sends all bytes before the deadline, otherwise returns -1. dpari_nccl_read receives in the same
- * way. */
+/* Send or receive all bytes. Return 0, or -1 if the connection fails or the deadline passes before
+ * that, in which case some of the bytes may have been sent or received. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
 DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until);
 /* Sets *a to 127.0.0.1. */
 DPARI_INTERNAL void dpari_nccl_loopback(dpari_nccl_address *a);
-/* Converts an address for the system. Returns its length. */
+/* Sets *n to an address and port in the form that the system's functions take. Returns its
+ * length. */
 DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
                                                 dpari_nccl_sockaddr *n);
 
@@ -30,11 +31,12 @@ DPARI_INTERNAL socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int
  * local is 1, otherwise at all addresses of this machine. Returns -1 on failure. */
 DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port);
 
-/* Lists this machine's addresses, with loopback addresses last. Returns their number. */
+/* Lists up to `room` of this machine's addresses, with loopback addresses last and without IPv6
+ * addresses that are valid only on one link. Returns their number. */
 DPARI_INTERNAL int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room);
 
 /* Connects to an address. Returns the socket, or -1 if the address is not reached before the
- * deadline. */
+ * deadline, which must be at most some seconds away. */
 DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until);
 
 #endif

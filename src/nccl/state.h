@@ -8,12 +8,12 @@
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"
+#include "../comm/record.h"
 #include "library.h"
 #include "nccl_make.h"
 #include "system.h"
 
 enum {
-    DPARI_NCCL_RING = 32,     /* operations that a report shows */
     DPARI_NCCL_ADDRESSES = 6, /* the most addresses of rank 0 that other ranks try */
     DPARI_NCCL_PENDING = 1,   /* work->phase: the message is not enqueued yet, */
     DPARI_NCCL_ENQUEUED = 2,  /* is in progress, */
@@ -55,18 +55,12 @@ typedef struct dpari_nccl_slot {
                          delay it; negative before that */
 } dpari_nccl_slot;
 
-/* What reports and messages tell of an operation, and what ranks compare. */
-typedef struct dpari_nccl_record {
-    int64_t sequence, count;
-    int32_t kind, type, op, root, tag, varies;
-    int32_t state; /* DPAR_MORE while in progress, then the status with which it ended */
-    int32_t room;
-} dpari_nccl_record;
-
 /* The position of a rank in a communicator, as that rank reports it. */
 typedef struct dpari_nccl_note {
-    uint64_t comm;
-    dpari_nccl_record last; /* in state DPAR_MORE if the rank waits in it */
+    uint64_t comm;     /* name of the communicator */
+    dpari_record last; /* in state DPAR_MORE if the rank waits in it */
+    int32_t varies;    /* 1: it has counts for each rank, so that `count` is not compared */
+    int32_t room;
 } dpari_nccl_note;
 
 /* ---- the side channel ---- */
@@ -107,14 +101,17 @@ typedef struct dpari_nccl_address {
     unsigned char at[16];
 } dpari_nccl_address;
 
-/* What rank 0 sends to all ranks before they make NCCL's communicator. */
+/* What rank 0 sends to all ranks: before they make NCCL's communicator, or over it if NCCL makes
+ * the id from NCCL_COMM_ID. */
 typedef struct dpari_nccl_card {
-    uint64_t magic, job;
-    int32_t size, version, options, port, addresses;
-    int32_t ending; /* 1: rank 0 could not begin */
+    uint64_t magic, job;   /* job: a number that no other run of the job has */
+    int32_t size, version; /* number of ranks; version of NCCL */
+    int32_t options; /* the fields of dpar_nccl_desc that must be equal on all ranks, as bits */
+    int32_t port, addresses; /* where rank 0 listens; 0 addresses if there is no side channel */
+    int32_t ending;          /* 1: rank 0 could not begin */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
-    dpari_nccl_bits key; /* of the proofs */
+    dpari_nccl_bits key; /* of the proofs (proof.h) */
 } dpari_nccl_card;
 
 /* States of a connection. */
@@ -134,16 +131,16 @@ typedef struct dpari_nccl_link {
     int32_t before; /* while `state` is KNOCKS: the state to return to if nobody answers */
     int32_t got;    /* bytes of `in` that have arrived */
     double lost;    /* time at which it was lost, or, if it was never connected, last tried */
-    dpari_nccl_bits drawn;
+    dpari_nccl_bits drawn; /* on ranks other than 0: the random number in the last HELLO */
     dpari_nccl_message in;
 } dpari_nccl_link;
 
 /* A connection to rank 0 that has not yet proved that it belongs to the job. */
 typedef struct dpari_nccl_knock {
     int fd;
-    int32_t rank; /* the rank that it claims to be; 0 before its HELLO */
-    int32_t got;
-    double since;
+    int32_t rank;                 /* the rank that it claims to be; 0 before its HELLO */
+    int32_t got;                  /* bytes of `in` that have arrived */
+    double since;                 /* time at which it was accepted */
     dpari_nccl_bits theirs, ours; /* the random numbers of both sides */
     dpari_nccl_message in;
 } dpari_nccl_knock;
@@ -152,16 +149,16 @@ typedef struct dpari_nccl_knock {
 typedef struct dpari_nccl_side {
     int listener;            /* on rank 0: the socket that listens, or -1 */
     int32_t local;           /* 1: all ranks are on this node, and rank 0 listens only there */
-    dpari_nccl_knock *knock; /* [knocks] on rank 0, the oldest first */
+    dpari_nccl_knock *knock; /* [knocks_room] on rank 0, the oldest first; `knocks` are in use */
     int32_t knocks, knocks_room;
     int32_t links; /* number of links; 0 if there is no side channel */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* [size] the last note of each rank, */
     int32_t *known;        /* [size] and 1 if it has sent one */
-    struct pollfd *polls;
-    double asked;     /* time at which all ranks were last asked for notes */
-    int32_t wanting;  /* 1: WANT was sent, */
-    int32_t answered; /* and 1 if its answer is complete */
+    struct pollfd *polls;  /* for dpari_nccl_side_wait */
+    double asked;          /* time at which all ranks were last asked for notes */
+    int32_t wanting;       /* 1: WANT was sent, */
+    int32_t answered;      /* and 1 if its answer is complete */
     dpari_nccl_card card;
 } dpari_nccl_side;
 
@@ -255,7 +252,7 @@ struct dpari_nccl_ctx {
                                     joined */
     ncclComm_t ended;
     dpari_thread ending;
-    dpari_nccl_record ring[DPARI_NCCL_RING];
+    dpari_record ring[DPARI_RECORDS];
 };
 
 /* Returns the state of a communicator. */
@@ -267,20 +264,6 @@ DPARI_FN dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *comm)
 DPARI_FN int64_t dpari_nccl_bytes(int32_t type, int64_t n)
 {
     return n * dpar_type_bytes(type);
-}
-
-DPARI_FN void dpari_nccl_record_of(const dpar_call *call, int64_t sequence, dpari_nccl_record *r)
-{
-    memset(r, 0, sizeof *r);
-    r->sequence = sequence;
-    r->count = call->count;
-    r->kind = call->kind;
-    r->type = call->type;
-    r->op = call->op;
-    r->root = call->root;
-    r->tag = call->tag;
-    r->varies = call->variable_counts;
-    r->state = DPAR_MORE;
 }
 
 /* Stores the slot in the work: work->state[0] holds it, and work->state[2] the page-locked memory

@@ -6,6 +6,7 @@
 #include "../base/text.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"
+#include "../comm/record.h"
 #include "failure.h"
 #include "operation.h"
 #include "position.h"
@@ -39,7 +40,7 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         dpar_text_put(text, known ? " has not reached it" : " does not answer");
         if (known && b->last.sequence >= 0) {
             dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
-            dpari_nccl_describe_record(text, &b->last);
+            dpari_record_text(text, &b->last);
         }
     }
     if (n > 8) {
@@ -173,11 +174,11 @@ static void *dpari_nccl_watch(void *arg)
 
 DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 {
+    if (world->side.card.addresses == 0) { /* also with no_watchdog and with one rank: card.c */
+        world->side.links = 0;             /* there is no side channel */
+    }
     if (world->options.no_watchdog) {
         return;
-    }
-    if (world->side.card.addresses == 0) {
-        world->side.links = 0; /* there is no side channel */
     }
     if (world->rank != 0 && world->side.links > 0 && world->side.link[0].state == DPARI_NCCL_AWAY) {
         dpari_nccl_link *l = &world->side.link[0];

@@ -204,9 +204,10 @@ DPARI_INTERNAL void dpari_nccl_world_end(dpari_nccl_world *world)
     for (i = 0; i < world->side.knocks; i++) {
         (void)close(world->side.knock[i].fd);
     }
-    if (world->wake[1] >= 0) {
-        (void)close(world->wake[0]);
-        (void)close(world->wake[1]);
+    for (i = 0; i < 2; i++) {
+        if (world->wake[i] >= 0) {
+            (void)close(world->wake[i]);
+        }
     }
     dpari_nccl_lock(world);
     dpari_nccl_join_aborts(world, world->closed);

@@ -637,7 +637,7 @@ static int groups(dpar_comm *c, void *arg)
     CHECK(b[0] == (float)c->size);
     dpar_text_init(&text, words, sizeof words);
     dpar_comm_report(twin, &text);
-    CHECK(strstr(words, "all-reduce #0 of 1 f32: done") != NULL);
+    CHECK(strstr(words, "all-reduce #0 of 1 f32 sum: done") != NULL);
     describes(twin);
     dpar_text_init(&text, words, sizeof words);
     (void)dpar_nccl_doctor(state.nccl, &text);
@@ -1360,7 +1360,7 @@ typedef struct meeting_case {
     dpar_nccl_rendezvous m;
     int size;
     int leave_out; /* rank that does not come; -1 for none */
-    int broken;    /* rank 0 gets no id from NCCL */
+    int broken;    /* 1: rank 0 gets no id from NCCL; 2: its descriptor is wrong */
 } meeting_case;
 
 /* Runs in one process per rank, without any communicator before. */
@@ -1377,25 +1377,40 @@ static int meets(const meeting_case *k, int rank)
     if (k->leave_out >= 0) {
         o.timeout_s = stand_in() ? 0.8 : 5; /* on a device ranks need seconds to begin */
     }
-    if (k->broken && rank == 0) {
+    if (k->broken == 1 && rank == 0) {
         (void)setenv("FAKE_NCCL_FAIL", "ncclGetUniqueId:1", 1);
     }
+    o.scratch_bytes = k->broken == 2 && rank == 0;
     m.rank = rank;
     m.size = k->size;
     take_device(rank);
     o.rendezvous = &m;
     st = dpar_nccl_make(NULL, &o, &c, &why);
+    if (m.method == DPAR_NCCL_TCP) { /* it was set for NCCL */
+        CHECK_TEXT(getenv("NCCL_COMM_ID"), "127.0.0.1:1");
+    }
     if (k->leave_out >= 0) {
         CHECK_INT(st, DPAR_E_TIMEOUT);
+        if (rank == 0 && m.method == DPAR_NCCL_ANY) { /* the store */
+            has(why.text, ": 1 of 3 ranks did not come before the deadline; the first of them is "
+                          "rank 2");
+            return checks_failed > 0;
+        }
         has(why.text, "making a communicator of 3 ranks: not finished after ");
         if (rank == 0 && m.method != DPAR_NCCL_ID) {
             has(why.text, "; not connected: ranks 2");
         }
         return checks_failed > 0;
     }
+    if (k->broken && rank != 0) {
+        CHECK_INT(st, DPAR_E_PEER);
+        has(why.text, "rank 0 could not begin");
+        return checks_failed > 0;
+    }
     if (k->broken) {
-        CHECK_INT(st, rank == 0 ? DPAR_E_SYSTEM : DPAR_E_PEER);
-        has(why.text, rank == 0 ? "ncclGetUniqueId failed: NCCL says: " : "rank 0 could not begin");
+        CHECK_INT(st, k->broken == 1 ? DPAR_E_SYSTEM : DPAR_E_ARG);
+        has(why.text,
+            k->broken == 1 ? "ncclGetUniqueId failed: NCCL says: " : "scratch_bytes is 64");
         return checks_failed > 0;
     }
     CHECK_INT(st, DPAR_OK);
@@ -1485,8 +1500,10 @@ static size_t store_serve(const store_caller *c)
         if (c->got < head + length + 8 + entry->bytes) {
             return 0;
         }
-        CHECK(!entry->set && entry->bytes <= sizeof entry->value);
+        CHECK(entry->bytes < sizeof entry->value);
         memcpy(entry->value, at + 8, entry->bytes);
+        entry->value[entry->bytes] = 0;
+        entry->sum = strtoll(entry->value, NULL, 10); /* if it is a number */
         entry->set = 1;
         more = 8 + entry->bytes;
         break;
@@ -1960,6 +1977,10 @@ static int meets_nobody(void)
     (void)setenv("MASTER_PORT", text, 1);
     CHECK_INT(dpar_nccl_make(NULL, &o, &c, &why), DPAR_E_TIMEOUT);
     has(why.text, "rank 0 stored no id in torchrun's store at 127.0.0.1, port ");
+    none.rank = 0;
+    CHECK_INT(dpar_nccl_make(NULL, &o, &c, &why), DPAR_E_TIMEOUT);
+    has(why.text, " did not answer before the deadline");
+    none.rank = 1;
     fflush(stdout);
     server = fork();
     if (server == 0) { /* accepts a connection and closes it */
@@ -2005,12 +2026,12 @@ static void meetings(void)
     memset(&k, 0, sizeof k);
     k.size = 3;
     k.leave_out = -1;
-    k.m.job = 4711;
+    k.m.job = 4710;
     k.m.method = DPAR_NCCL_TCP;
     k.m.address = "localhost";
     k.m.port = free_port();
+    (void)setenv("NCCL_COMM_ID", "127.0.0.1:1", 1);
     meet_by(&k, "TCP, where NCCL listens");
-    CHECK(getenv("NCCL_COMM_ID") == NULL);
     (void)snprintf(text, sizeof text, "127.0.0.1:%d", free_port());
     (void)setenv("NCCL_COMM_ID", text, 1);
     k.m.method = DPAR_NCCL_ID;
@@ -2043,10 +2064,10 @@ static void meetings(void)
     k.leave_out = 2;
     meet_by(&k, "the store, without rank 2");
     k.leave_out = -1;
-    k.m.job++; /* the counts of rank 2 differ now */
     k.broken = stand_in();
-    meet_by(&k, "the store, if rank 0 cannot begin");
+    meet_by(&k, "the store, if rank 0 cannot begin"); /* and what others stored is still there */
     k.broken = 0;
+    meet_by(&k, "the store, after failures");
     (void)close(ends[0]), (void)close(ends[1]);
     CHECK(waitpid(server, &status, 0) == server);
     CHECK_INT(status, 0);
@@ -2061,6 +2082,8 @@ static void meetings(void)
     k.leave_out = -1;
     k.broken = stand_in();
     meet_by(&k, "callback, if rank 0 cannot begin");
+    k.broken = 2;
+    meet_by(&k, "callback, if rank 0 has a wrong descriptor");
     fflush(stdout);
     server = fork(); /* because it calls CUDA, after which this process cannot fork ranks */
     if (server == 0) {
