@@ -321,7 +321,7 @@ def searches(b):
     expect(other < 2, "another view answered after", other, "s")
     b.eval("performance.clearMarks('answered'); document.getElementById('tab-plan').click(); document.getElementById('stop').click()")
     b.until("performance.getEntriesByName('answered').length > 0")
-    b.until("document.getElementById('error-plan').innerText.includes('the best so far')")
+    b.until("document.getElementById('error-plan').innerText.includes('the best plans so far')")
     expect(b.eval("document.querySelectorAll('#plans tbody').length") == 8, "a search that was stopped shows nothing")
     print("a search of %s meanwhile: the page's longest pause %.0f ms, of %d, another view answered in %.0f ms" %
           (walked.split(",")[0], gap, most_gap, 1000 * other))
