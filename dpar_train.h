@@ -2919,6 +2919,7 @@ DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
 
 DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x, int wide)
 {
+    double each[4];
 #if DPARI_LANES_ASM
     const dpari_optim_some zero = DPARI_OPTIM_ZERO;
     if (wide) {
@@ -2928,12 +2929,16 @@ DPARI_OPTIM_INLINE void dpari_optim_root(dpari_optim_some *x, int wide)
     }
 #endif
     (void)wide;
-    DPARI_FOUR((*x)[q] = dpari_elements_sqrt((*x)[q]));
+    __builtin_memcpy(each, x, sizeof each); /* nvcc knows no subscripts of vectors */
+    DPARI_FOUR(each[q] = dpari_elements_sqrt(each[q]));
+    __builtin_memcpy(x, each, sizeof each);
 }
 
 DPARI_OPTIM_INLINE double dpari_optim_total(const dpari_optim_some *x)
 {
-    return ((*x)[0] + (*x)[2]) + ((*x)[1] + (*x)[3]);
+    double each[4];
+    __builtin_memcpy(each, x, sizeof each);
+    return (each[0] + each[2]) + (each[1] + each[3]);
 }
 #else
 #define DPARI_OPTIM_INLINE static

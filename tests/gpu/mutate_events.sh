@@ -36,7 +36,7 @@ places="ops:wait ops:write $(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep 
 waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m(em)?->wait\(m(em)?->ctx\))' dpar_comm.h dpar_halo.h dpar_train.h \
     dpar_spatial.h | grep -v -E ':[0-9]+: \* |DPARI?_(API|INTERNAL)|\(void\)dpar_wait|dpari_do_ended|orders nothing' | cut -d: -f1,2)
 line_of() { awk -v begins="$2" -v holds="$3" 'index($0, begins) == 1 && /\)$/ { f = 1 } f && index($0, holds) { print FILENAME ":" NR; exit }' "$1"; }
-stream_waits=$(line_of dpar_nccl.h 'static dpar_status dpari_nccl_wait(' cudaStreamWaitEvent)
+stream_waits=$(line_of dpar_nccl.h 'DPARI_INTERNAL dpar_status dpari_nccl_wait(' cudaStreamWaitEvent)
 host_waits=$(line_of dpar_cuda.h 'static dpar_status dpari_cuda_wait(' cudaStreamSynchronize)
 [ -n "$stream_waits" ] && [ -n "$host_waits" ] || { echo 'dpari_nccl_wait or dpari_cuda_wait: not found'; exit 1; }
 
