@@ -173,6 +173,8 @@ struct ncclComm {
     {
         if (meet != nullptr) {
             munmap((void *)meet, meeting_bytes(ranks));
+        } else if (!name.empty()) { // some ranks never came
+            (void)unlink((std::string(setting("FAKE_NCCL_DIR", "/dev/shm")) + "/" + name).c_str());
         }
     }
 };
