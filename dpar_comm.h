@@ -2373,7 +2373,8 @@ typedef struct dpari_exchange {
     /* Returns where the message from peer i arrives, or with `sends` the address of the message to
      * it, which it packs unless `pack` has. */
     unsigned char *(*message)(void *plan, int32_t s, int32_t i, int sends);
-    /* Takes values that this rank sends to itself, at the beginning of step s. May be NULL. */
+    /* Takes values that this rank sends to itself, at the beginning of step s. May be NULL if no
+     * step is `alone`. */
     void (*take_own)(void *plan, int32_t s);
     /* Takes the values of peer i, which have arrived. An adjoint takes the peers in the order of
      * ranks. */
@@ -19104,9 +19105,12 @@ DPARI_API DPARI_COLD void dpari_exchange_put_times(const dpari_exchange *x, dpar
 
 /* ---- waiting for peers ----------------------------------------------------------------------- */
 
-/* A value of `wait`, in addition to 0 (do not wait) and 1 (wait): do not wait, nor check whether
- * the peer has failed, because a wait follows. */
-enum { DPARI_EXCHANGE_PEEK = -1 };
+/* Values of `wait`, in addition to 0 (do not wait) and 1 (wait). */
+enum {
+    DPARI_EXCHANGE_PEEK = -2, /* does not wait, nor check whether the peer has failed, because a
+                                 wait follows */
+    DPARI_EXCHANGE_NODE = -1  /* waits for peers that share memory, but not for messages */
+};
 
 /* Seconds between two checks in a test that peers are alive. A check is a system call, which takes
  * 20 us. */
@@ -19265,13 +19269,13 @@ static dpar_status dpari_exchange_sync_near(dpari_exchange *x, dpar_work *work)
     return DPAR_OK;
 }
 
-/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_EXCHANGE_PEEK it does
- * neither. */
+/* Waits for message n if wait is 1, or tests it if wait is 0. With DPARI_EXCHANGE_PEEK or
+ * _NODE it does neither. */
 static dpar_status dpari_exchange_message(dpari_exchange *x, int32_t n, int wait)
 {
     const double began = dpari_exchange_clock(x);
     dpar_status status;
-    if (wait == DPARI_EXCHANGE_PEEK) {
+    if (wait < 0) {
         return DPAR_MORE;
     }
     status = wait ? dpar_wait(&x->work[n]) : dpar_test(&x->work[n]);
@@ -19382,15 +19386,16 @@ static dpar_status dpari_exchange_take(dpari_exchange *x, int32_t s, int32_t i, 
 }
 
 /* Takes the values of all peers. A forward exchange first takes those that are ready, then waits
- * for the others. An adjoint takes the peers in the order of ranks, so that sums do not depend on
- * arrival. */
+ * for the peers that share memory, which come soon, and then for messages. An adjoint takes the
+ * peers in the order of ranks, so that sums do not depend on arrival. */
 static dpar_status dpari_exchange_take_peers(dpari_exchange *x, int32_t s, int wait)
 {
     const int peeks = wait && x->mode == DPARI_EXCHANGE_FORWARD && x->shared > 0;
     dpar_status all = DPAR_MORE, status;
     int32_t i, pass, n;
-    /* the passes are PEEK and 1, or only 1, or only 0 */
-    for (pass = peeks ? DPARI_EXCHANGE_PEEK : wait; pass <= wait && all != DPAR_OK; pass += 2) {
+    /* the passes are PEEK, NODE and 1, or only 1, or only 0 */
+    for (pass = peeks ? DPARI_EXCHANGE_PEEK : wait; pass <= wait && all != DPAR_OK;
+         pass += pass == DPARI_EXCHANGE_NODE ? 2 : 1) {
         all = DPAR_OK;
         n = 0;
         for (i = 0; i < x->peers; i++) {

@@ -95,7 +95,8 @@ typedef struct dpari_exchange {
     /* Returns where the message from peer i arrives, or with `sends` the address of the message to
      * it, which it packs unless `pack` has. */
     unsigned char *(*message)(void *plan, int32_t s, int32_t i, int sends);
-    /* Takes values that this rank sends to itself, at the beginning of step s. May be NULL. */
+    /* Takes values that this rank sends to itself, at the beginning of step s. May be NULL if no
+     * step is `alone`. */
     void (*take_own)(void *plan, int32_t s);
     /* Takes the values of peer i, which have arrived. An adjoint takes the peers in the order of
      * ranks. */
