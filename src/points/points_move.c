@@ -10,6 +10,7 @@
 #include "points_move.h"
 
 #include "../comm/agree.h"
+#include "points_mail.h"
 #include "points_order.h"
 #include "points_simple.h"
 
@@ -341,90 +342,56 @@ typedef struct dpari_pm_move {
     void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
     dpar_points *plan; /* from old places to new ones */
     /* The following fields are needed only during planning. */
-    int64_t *sends, *receives; /* [size] number of items to and from each rank */
-    int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
-    int32_t *peer;             /* [size] */
-    int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
-    int32_t *send_at, *receive_at;
+    int32_t *send_at, *receive_at; /* for each item, in the order in which it is sent or received */
     dpari_po_item *item;
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* Sorts items by the rank that gets them, without changing their order otherwise, and exchanges the
- * counts. Collective. */
-static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
+/* Allocates what planning needs for the items that are sent and received. Local. */
+static dpar_status dpari_pm_take(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
-    int64_t i, at = 0;
-    int32_t r;
-    items->sends =
-        (int64_t *)dpari_po_take(&items->pages, 5 * (int64_t)comm->size, 8, &status, why);
-    items->out = (int64_t *)dpari_po_take(&items->pages, 2 * items->count, 8, &status, why);
-    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
-    status = dpari_agree(comm, status, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    items->receives = items->sends + comm->size;
-    items->pair_counts = items->receives + comm->size;
-    items->peer = (int32_t *)(void *)(items->pair_counts + 2 * comm->size);
-    for (i = 0; i < items->count; i++) {
-        items->sends[items->owner[i]]++;
-    }
-    for (r = 0; r < comm->size;
-         r++) { /* pair_counts[r] is first the place of the next item for r */
-        items->pair_counts[r] = at;
-        at += items->sends[r];
-    }
-    for (i = 0; i < items->count; i++) {
-        const int64_t id = items->id ? items->id[i] : items->first + i;
-        at = items->pair_counts[items->owner[i]]++;
-        items->send_at[at] = (int32_t)i;
-        items->out[2 * at] = items->order ? items->order[i] : id;
-        items->out[2 * at + 1] = id;
-    }
-    return dpari_po_explain(
-        comm, dpar_all_to_all(comm, items->sends, items->receives, 1, DPAR_I64, NULL), why);
-}
-
-/* Exchanges orders and ids, and computes the place of each received item. Collective. */
-static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
-{
-    dpar_status status = DPAR_OK;
-    int64_t i;
-    int32_t r;
-    for (r = 0; r < comm->size; r++) {
-        items->pair_counts[r] = 2 * items->sends[r];
-        items->pair_counts[comm->size + r] = 2 * items->receives[r];
-        items->received += items->receives[r];
-    }
     if (items->count + items->received > INT32_MAX) {
         status = dpari_say(DPAR_E_RANGE, why,
                            "%ld old and %ld new items of rank %d are more than %d together",
                            items->count, items->received, comm->rank, (int32_t)INT32_MAX);
     }
-    items->in = (int64_t *)dpari_po_take(&items->pages, 2 * items->received, 8, &status, why);
+    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
     items->receive_at = (int32_t *)dpari_po_take(&items->pages, items->received, 4, &status, why);
     items->item = (dpari_po_item *)dpari_po_take(&items->pages, 2 * items->received,
                                                  sizeof *items->item, &status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids),
-                                  why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    status = dpari_agree(comm, status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm,
-                                  dpar_all_to_all_v(comm, items->out, items->pair_counts, NULL,
-                                                    items->in, items->pair_counts + comm->size,
-                                                    NULL, DPAR_I64, NULL),
-                                  why);
+    return dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids), why);
+}
+
+/* Sends the order and the id of each item to its new owner, and computes the place of each received
+ * item. Collective. */
+static dpar_status dpari_pm_send(dpari_pm_move *items, dpari_pt_mail *mail, dpar_why *why)
+{
+    dpar_status status;
+    int64_t i;
+    items->received = mail->ins / 2;
+    status = dpari_agree(mail->comm, dpari_pm_take(mail->comm, items, why), why);
+    if (status != DPAR_OK) {
+        return status;
     }
+    for (i = 0; i < items->count; i++) {
+        const int64_t id = items->id ? items->id[i] : items->first + i;
+        int64_t *next = &mail->count[mail->comm->size + items->owner[i]];
+        items->send_at[*next / 2] = (int32_t)i;
+        mail->out[*next] = items->order ? items->order[i] : id;
+        mail->out[*next + 1] = id;
+        *next += 2;
+    }
+    status = dpari_pt_go(mail, 0, why);
     if (status != DPAR_OK) {
         return status;
     }
     for (i = 0; i < items->received; i++) {
-        items->item[i].key = items->in[2 * i];
-        items->item[i].id = items->in[2 * i + 1];
+        items->item[i].key = mail->in[2 * i];
+        items->item[i].id = mail->in[2 * i + 1];
         items->item[i].at = i;
     }
     items->item = dpari_po_sort(items->item, items->item + items->received, items->received);
@@ -435,47 +402,50 @@ static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_
     return DPAR_OK;
 }
 
-/* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *items,
-                                                  dpar_why *why)
+/* Makes the plan from the old places of items to the new ones, and replaces the counts of the mail
+ * by those of its peers. */
+static DPARI_COLD dpar_status dpari_pm_join(dpari_pm_move *items, const dpari_pt_mail *mail,
+                                            dpar_why *why)
 {
+    const int32_t size = mail->comm->size;
+    int64_t *sends = mail->count, *receives = mail->count + 2 * size;
+    int32_t r, *peer = (int32_t *)(void *)(mail->count + size);
     dpar_points_desc desc;
     dpar_points_lists lists;
-    int32_t r;
-    dpar_status status = dpari_pm_send(comm, items, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_pm_receive(comm, items, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
     dpari_zero(&desc, sizeof desc);
     dpari_zero(&lists, sizeof lists);
-    for (r = 0; r < comm->size; r++) {
-        if (items->sends[r] + items->receives[r] > 0) {
-            items->sends[lists.peer_count] = items->sends[r];
-            items->receives[lists.peer_count] = items->receives[r];
-            items->peer[lists.peer_count] = r;
+    for (r = 0; r < size; r++) {
+        if (sends[r] + receives[r] > 0) {
+            sends[lists.peer_count] = sends[r] / 2;
+            receives[lists.peer_count] = receives[r] / 2;
+            peer[lists.peer_count] = r;
             lists.peer_count++;
         }
     }
-    lists.peer = items->peer;
-    lists.send_count = items->sends;
-    lists.receive_count = items->receives;
+    lists.peer = peer;
+    lists.send_count = sends;
+    lists.receive_count = receives;
     lists.send_index = items->send_at;
     lists.receive_index = items->receive_at;
     desc.own_count = items->count;
     desc.ghost_count = items->received;
     desc.lists = &lists;
-    return dpar_points_make(comm, &desc, &items->plan, why);
+    return dpar_points_make(mail->comm, &desc, &items->plan, why);
 }
 
-/* Makes the plan from old to new places, and frees the memory that planning needs. */
+/* Sends items to their new owners, and makes the plan from old to new places. Collective. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
-    const dpar_status status = dpari_pm_move_lists(comm, items, why);
+    dpari_pt_mail mail;
+    dpar_status status = dpari_pt_open(&mail, comm, items->owner, items->count, 2, DPAR_OK, why);
+    if (status == DPAR_OK) {
+        status = dpari_pm_send(items, &mail, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_pm_join(items, &mail, why);
+    }
+    dpari_pt_close(&mail);
     dpari_po_free(&items->pages);
     return status;
 }
