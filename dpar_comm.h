@@ -2472,6 +2472,11 @@ DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
+/* Rounds a number of bytes up to whole lines, so that no two pieces of memory share one. */
+DPARI_FN int64_t dpari_exchange_lines(int64_t bytes)
+{
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
 /* Returns the time in seconds if the plan has timers, otherwise 0. */
 DPARI_FN double dpari_exchange_clock(const dpari_exchange *x)
 {
@@ -19233,17 +19238,14 @@ static dpar_status dpari_exchange_meet(dpari_exchange *x, int32_t i, int wait)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Describes the messages of step s that are received, or sent, and counts them. */
-static void dpari_exchange_describe(dpari_exchange *x, int32_t s, int sends)
+/* Describes the message of step s from peer i, or to it, if there is one. */
+DPARI_ALWAYS_INLINE void dpari_exchange_describe(dpari_exchange *x, int32_t s, int32_t i, int sends)
 {
-    int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
-        const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
-        if (bytes > 0 && dpari_exchange_sends(x, i)) {
-            dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
-                                x->message(x->plan, s, i, sends));
-        }
+    const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+    const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
+    if (bytes > 0 && dpari_exchange_sends(x, i)) {
+        dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
+                            x->message(x->plan, s, i, sends));
     }
 }
 
@@ -19322,11 +19324,12 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
         if (flow->packed && x->count > 2) {
             status = dpari_exchange_await_peer_done(x, i, x->count - 2);
         }
+        dpari_exchange_describe(x, s, i, 0);
     }
     if (status != DPAR_OK) {
+        x->posted = 0;
         return status;
     }
-    dpari_exchange_describe(x, s, 0);
     x->receives = x->posted;
     if (!x->together) {
         status = dpari_exchange_post(x, 0);
@@ -19338,7 +19341,9 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
         return status;
     }
     dpari_exchange_publish(x, s);
-    dpari_exchange_describe(x, s, 1);
+    for (i = 0; i < x->peers; i++) {
+        dpari_exchange_describe(x, s, i, 1);
+    }
     status = dpari_exchange_post(x, x->together ? 0 : x->receives);
     return status == DPAR_OK ? dpari_exchange_sync_near(x, &x->work[x->posted]) : status;
 }
