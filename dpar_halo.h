@@ -3655,14 +3655,6 @@ static void dpari_hx_moving(const dpar_halo_plan *plan, const dpari_hx_item *ite
     }
 }
 
-/* Stores the status of a move, unless an earlier move has failed. */
-static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
-{
-    if (plan->moved == DPAR_OK) {
-        plan->moved = status;
-    }
-}
-
 /* Consecutive items of the same memory are one batch. A failure is returned by the next
  * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes)
@@ -3677,7 +3669,10 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n
             continue;
         }
         if (mem != of && boxes > 0) {
-            dpari_hx_note(plan, of->move(of->ctx, plan->box, boxes));
+            const dpar_status status = of->move(of->ctx, plan->box, boxes);
+            if (plan->moved == DPAR_OK) {
+                plan->moved = status;
+            }
             boxes = 0;
         }
         of = mem;
@@ -4453,9 +4448,9 @@ static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
             step->meets |= shares && flow->boxes + flow->sends > 0;
             step->alone &= flow->boxes + flow->sends == 0;
             plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
-            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            gives += dpari_exchange_lines(out);
             if (plan->x.peer[i].world < 0) {
-                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+                comes += dpari_exchange_lines(in);
             }
         }
         plan->turn = dpari_most(plan->turn, gives);
@@ -4540,33 +4535,6 @@ static void dpari_hx_ask(const dpar_halo_plan *plan)
     }
 }
 
-/* Packs n items for other ranks into the staging memory. */
-static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    unsigned char *to = dpari_hx_staging(plan);
-    int64_t k;
-    for (k = first; k < first + n; k += plan->item[k].given.step) {
-        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
-        if (!item->packs || item->give_mate < 0) {
-            continue;
-        }
-        if (item->given.runs > 0) {
-            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
-                                  plan->part[item->mine]);
-        } else if (item->give_mate > 0) {
-            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
-                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
-        } else {
-            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
-        }
-    }
-    if (plan->elsewhere) {
-        dpari_hx_move(plan, first, n, 0);
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
-}
-
 /* Takes n items whose senders are ready into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
@@ -4591,31 +4559,39 @@ static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
     dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
-/* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
- * arrived. This is one batch, and therefore one launch on a device. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(plan, step->r, step->r_items, 1);
-    } else {
-        dpari_hx_move(plan, step->s, step->s_items, 1);
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
-}
-
 /* ---- functions that an exchange calls -------------------------------------------------------- */
 
-/* Packs the boxes of a step that other ranks get. */
+/* Packs the boxes of a step that other ranks get into the staging memory: those of S, or in an
+ * adjoint those of R. */
 static dpar_status dpari_hx_pack_step(void *of, int32_t s)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(plan, step->s, step->s_items);
-    } else {
-        dpari_hx_give(plan, step->r, step->r_items);
+    const int sends = plan->x.mode == DPAR_HALO_FORWARD;
+    const int64_t first = sends ? step->s : step->r;
+    const int64_t end = first + (sends ? step->s_items : step->r_items);
+    const double began = dpari_exchange_clock(&plan->x);
+    unsigned char *to = dpari_hx_staging(plan);
+    int64_t k;
+    for (k = first; k < end; k += plan->item[k].given.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
+        if (!item->packs || item->give_mate < 0) {
+            continue;
+        }
+        if (item->given.runs > 0) {
+            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
+                                  plan->part[item->mine]);
+        } else if (item->give_mate > 0) {
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
+        } else {
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
+        }
     }
+    if (plan->elsewhere) {
+        dpari_hx_move(plan, first, end - first, 0);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
     return plan->elsewhere ? dpari_hx_settle(plan) : DPAR_OK;
 }
 
@@ -4675,18 +4651,26 @@ static dpar_status dpari_hx_take_peer(void *of, int32_t s, int32_t i)
     return DPAR_OK;
 }
 
-/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach. */
+/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach, after the
+ * last of them has arrived. The latter are one batch, and therefore one launch on a device. */
 static dpar_status dpari_hx_finish(void *of, int32_t s)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
+    double began;
     if (plan->x.mode == DPAR_HALO_ADJOINT) {
         dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
     }
     if (!plan->elsewhere) {
         return DPAR_OK;
     }
-    dpari_hx_take_elsewhere(plan, step);
+    began = dpari_exchange_clock(&plan->x);
+    if (plan->x.mode == DPAR_HALO_ADJOINT) {
+        dpari_hx_move(plan, step->s, step->s_items, 1);
+    } else {
+        dpari_hx_move(plan, step->r, step->r_items, 1);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
     return dpari_hx_settle(plan);
 }
 
@@ -5284,14 +5268,6 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the number of bytes of the references to this rank's arrays, rounded up to whole lines.
- */
-static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
-{
-    return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
-           DPARI_LINE;
-}
-
 /* Returns the first field that is not in the communicator's memory, or plan->fields if all are. */
 static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 {
@@ -5310,7 +5286,8 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
     const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
-    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    const int64_t refs =
+        plan->x.world ? dpari_exchange_lines((int64_t)sizeof(uint64_t) * 2 * plan->fields) : 0;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
@@ -5453,17 +5430,6 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Pins all memory of the plan for the devices that hold fields. */
-static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
-{
-    const dpar_status status = dpari_hx_pin_all(plan, 1);
-    if (status == DPAR_OK) {
-        return DPAR_OK;
-    }
-    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
-}
-
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
 static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 {
@@ -5478,7 +5444,12 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
-        status = dpari_hx_pin_plan(plan, why);
+        status = dpari_hx_pin_all(plan, 1);
+        if (status != DPAR_OK) {
+            (void)dpari_say(status, why,
+                            "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                            plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
+        }
     }
     return dpari_agree(plan->comm, status, why);
 }
@@ -6858,25 +6829,18 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid,
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid,
-                                                  const dpari_gx_mirrors *mirrors,
-                                                  const dpar_halo_plan *exchange)
-{
-    const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
-    if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status,
-                        "grid: the halos at mirrors could not be filled in the device's memory");
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
                                          const dpar_halo_plan *exchange)
 {
     int32_t i;
     if (mirrors->box) {
-        return dpari_gx_fill_there(grid, mirrors, exchange);
+        const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
+        if (status != DPAR_OK) {
+            dpar_comm_abort(
+                grid->head.comm, status,
+                "grid: the halos at mirrors could not be filled in the device's memory");
+        }
+        return status;
     }
     for (i = 0; i < mirrors->count; i++) {
         const dpari_gx_mirror *mirror = &mirrors->mirror[i];
@@ -7916,8 +7880,14 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
                                   dpari_gx_plan **plan)
 {
-    const dpari_gx_set set = {grid, list, count, depth == grid->widest ? 0 : depth};
+    dpari_gx_set set = {grid, list, count, depth};
     int32_t i;
+    if (!grid) {
+        return DPAR_E_ARG;
+    }
+    if (depth == grid->widest) {
+        set.depth = 0;
+    }
     for (i = 0; grid->under_way > 0 && list && i < count; i++) {
         if (dpari_gx_in_progress(grid, list[i])) {
             return dpari_comm_wrong(
@@ -7935,11 +7905,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status;
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7967,11 +7933,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status;
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }

@@ -162,25 +162,18 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid,
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid,
-                                                  const dpari_gx_mirrors *mirrors,
-                                                  const dpar_halo_plan *exchange)
-{
-    const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
-    if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status,
-                        "grid: the halos at mirrors could not be filled in the device's memory");
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
                                          const dpar_halo_plan *exchange)
 {
     int32_t i;
     if (mirrors->box) {
-        return dpari_gx_fill_there(grid, mirrors, exchange);
+        const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
+        if (status != DPAR_OK) {
+            dpar_comm_abort(
+                grid->head.comm, status,
+                "grid: the halos at mirrors could not be filled in the device's memory");
+        }
+        return status;
     }
     for (i = 0; i < mirrors->count; i++) {
         const dpari_gx_mirror *mirror = &mirrors->mirror[i];

@@ -411,14 +411,6 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Returns the number of bytes of the references to this rank's arrays, rounded up to whole lines.
- */
-static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
-{
-    return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
-           DPARI_LINE;
-}
-
 /* Returns the first field that is not in the communicator's memory, or plan->fields if all are. */
 static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 {
@@ -437,7 +429,8 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
     const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
-    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    const int64_t refs =
+        plan->x.world ? dpari_exchange_lines((int64_t)sizeof(uint64_t) * 2 * plan->fields) : 0;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
@@ -580,17 +573,6 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Pins all memory of the plan for the devices that hold fields. */
-static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
-{
-    const dpar_status status = dpari_hx_pin_all(plan, 1);
-    if (status == DPAR_OK) {
-        return DPAR_OK;
-    }
-    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
-}
-
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
 static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 {
@@ -605,7 +587,12 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
-        status = dpari_hx_pin_plan(plan, why);
+        status = dpari_hx_pin_all(plan, 1);
+        if (status != DPAR_OK) {
+            (void)dpari_say(status, why,
+                            "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                            plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
+        }
     }
     return dpari_agree(plan->comm, status, why);
 }

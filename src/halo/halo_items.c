@@ -326,9 +326,9 @@ static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
             step->meets |= shares && flow->boxes + flow->sends > 0;
             step->alone &= flow->boxes + flow->sends == 0;
             plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
-            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            gives += dpari_exchange_lines(out);
             if (plan->x.peer[i].world < 0) {
-                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+                comes += dpari_exchange_lines(in);
             }
         }
         plan->turn = dpari_most(plan->turn, gives);

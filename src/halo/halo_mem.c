@@ -80,14 +80,6 @@ static void dpari_hx_moving(const dpar_halo_plan *plan, const dpari_hx_item *ite
     }
 }
 
-/* Stores the status of a move, unless an earlier move has failed. */
-static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
-{
-    if (plan->moved == DPAR_OK) {
-        plan->moved = status;
-    }
-}
-
 /* Consecutive items of the same memory are one batch. A failure is returned by the next
  * dpari_hx_settle. */
 DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n, int takes)
@@ -102,7 +94,10 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n
             continue;
         }
         if (mem != of && boxes > 0) {
-            dpari_hx_note(plan, of->move(of->ctx, plan->box, boxes));
+            const dpar_status status = of->move(of->ctx, plan->box, boxes);
+            if (plan->moved == DPAR_OK) {
+                plan->moved = status;
+            }
             boxes = 0;
         }
         of = mem;

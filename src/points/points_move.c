@@ -100,25 +100,15 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
     return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-/* Checks that an optional array is passed by all ranks that have points (or elements), or by none.
- * given: one of the pairs in dpari_pm.given. */
-static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
-{
-    if (given[0] && given[1]) {
-        return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others", what);
-    }
-    return DPAR_OK;
-}
-
 /* Compares what all ranks pass. The result is the same on all of them. */
 static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
-        if (status != DPAR_OK) {
-            return status;
+        if (given[2 * i] && given[2 * i + 1]) {
+            return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others",
+                             name[i]);
         }
     }
     if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
@@ -573,80 +563,62 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     desc->owner = owner;
 }
 
-/* Moves the corners and converts them to local indices. Collective. The caller frees mesh->pages.
- */
-static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
-{
-    void **memory = &move->to->memory[2];
-    int64_t reads, ghosts;
-    dpar_status status = dpari_pm_corners(move, mesh, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
-    ghosts = dpari_pm_own(move, mesh, reads);
-    status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh->slots + 8, memory);
-    if (status == DPAR_OK) {
-        move->to->desc.ghost_count = ghosts;
-        dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
-    }
-    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
-}
-
-/* Makes the description of the mesh at its new owners. Collective. */
+/* Makes the description of the mesh at its new owners: moves the corners and converts them to local
+ * indices. Collective. */
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
+    void **memory = &move->to->memory[2];
     dpari_pm_new mesh;
     dpar_status status;
     dpari_zero(&mesh, sizeof mesh);
-    status = dpari_pm_convert(move, &mesh, why);
+    status = dpari_pm_corners(move, &mesh, why);
+    if (status == DPAR_OK) {
+        const int64_t reads =
+            dpari_pm_distinct(mesh.corner, mesh.slots, mesh.item, mesh.reading, mesh.slot);
+        const int64_t ghosts = dpari_pm_own(move, &mesh, reads);
+        status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh.slots + 8, memory);
+        if (status == DPAR_OK) {
+            move->to->desc.ghost_count = ghosts;
+            dpari_pm_number(move, &mesh, reads, (int64_t *)*memory);
+        }
+        status = dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
+    }
     dpari_po_free(&mesh.pages);
     return status;
 }
 
 /* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. Memory and plan belong to the result even after a failure, so that
- * dpar_points_migration_free frees them. */
-static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
+/* Moves points, or elements if `elements` is 1. Memory and plan belong to the result even after a
+ * failure, so that dpar_points_migration_free frees them. */
+static DPARI_COLD dpar_status dpari_pm_go_items(dpari_pm *move, int elements, dpar_why *why)
 {
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_points_migration *to = move->to;
-    dpari_pm_move points;
-    dpar_status status;
-    dpari_zero(&points, sizeof points);
-    points.count = move->desc->point_count;
-    points.id = move->desc->id;
-    points.order = move->desc->order;
-    points.owner = move->owner;
-    points.first = move->old->first_id;
-    status = dpari_pm_move_plan(move->comm, &points, why);
-    to->points = points.plan;
-    to->memory[0] = points.ids;
-    to->desc.own_count = points.received;
-    to->desc.own_id = (const int64_t *)points.ids;
-    return status;
-}
-
-/* Moves elements in the same way. */
-static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why)
-{
-    dpar_points_migration *to = move->to;
-    dpari_pm_move elements;
-    dpar_status status;
-    dpari_zero(&elements, sizeof elements);
-    elements.count = move->desc->element_count;
-    elements.id = move->desc->element_id;
-    elements.order = move->desc->element_order;
-    elements.owner = move->element_owner;
-    status = dpari_po_first(move->comm, elements.count, &elements.first, why);
-    if (status != DPAR_OK) {
-        return status;
+    dpari_pm_move items;
+    dpar_status status = DPAR_OK;
+    dpari_zero(&items, sizeof items);
+    items.count = elements ? desc->element_count : desc->point_count;
+    items.id = elements ? desc->element_id : desc->id;
+    items.order = elements ? desc->element_order : desc->order;
+    items.owner = elements ? move->element_owner : move->owner;
+    items.first = move->old->first_id;
+    if (elements) {
+        status = dpari_po_first(move->comm, items.count, &items.first, why);
     }
-    status = dpari_pm_move_plan(move->comm, &elements, why);
-    to->element_points = elements.plan;
-    to->memory[1] = elements.ids;
-    to->element_count = elements.received;
-    to->element_id = (int64_t *)elements.ids;
+    if (status == DPAR_OK) {
+        status = dpari_pm_move_plan(move->comm, &items, why);
+    }
+    to->memory[elements] = items.ids;
+    if (elements) {
+        to->element_points = items.plan;
+        to->element_count = items.received;
+        to->element_id = (int64_t *)items.ids;
+    } else {
+        to->points = items.plan;
+        to->desc.own_count = items.received;
+        to->desc.own_id = (const int64_t *)items.ids;
+    }
     return status;
 }
 
@@ -658,11 +630,11 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *move, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_go_points(move, why);
+    status = dpari_pm_go_items(move, 0, why);
     if (status != DPAR_OK || move->corners == 0) {
         return status;
     }
-    status = dpari_pm_go_elements(move, why);
+    status = dpari_pm_go_items(move, 1, why);
     if (status != DPAR_OK) {
         return status;
     }

@@ -82,8 +82,7 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
  * values follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
-    const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
-    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    return dpari_exchange_lines(n * (int64_t)sizeof(dpari_pt_place));
 }
 
 /* Returns the number of bytes of the packed values of all peers, which suffices for both forward
@@ -98,9 +97,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
  * failure breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
-    const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
-    const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    const int64_t vectors = dpari_exchange_lines(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
     dpar_status status = dpari_exchange_await_done(&plan->x, plan->x.count);
