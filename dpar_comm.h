@@ -1940,6 +1940,25 @@ DPARI_FN double dpari_elements_sqrt(double x)
 
 /* mem_private - private: the operations of mem.h in the host's memory. */
 
+/* Describes a box as a piece of strided.h. */
+DPARI_FN void dpari_mem_piece(const dpar_mem_box *box, dpari_stride_piece *piece)
+{
+    int32_t d;
+    piece->back = piece->ahead = piece->wide = 0;
+    piece->beside = 0;
+    piece->dims = box->dims;
+    piece->to_type = box->to_type;
+    piece->from_type = box->from_type;
+    piece->through = box->round_type;
+    piece->op = box->op;
+    piece->negate = box->negate;
+    piece->clear = box->clear;
+    for (d = 0; d < box->dims; d++) {
+        piece->extent[d] = box->extent[d];
+        piece->to[d] = box->to_stride[d];
+        piece->from[d] = box->from_stride[d];
+    }
+}
 /* Copies one box, as the `move` of a table does. Fails with DPAR_E_ARG, without a message, if types
  * or op are not allowed. */
 DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
@@ -2453,6 +2472,11 @@ DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
+/* Rounds a number of bytes up to whole lines, so that no two pieces of memory share one. */
+DPARI_FN int64_t dpari_exchange_lines(int64_t bytes)
+{
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
 /* Returns the time in seconds if the plan has timers, otherwise 0. */
 DPARI_FN double dpari_exchange_clock(const dpari_exchange *x)
 {
@@ -7428,25 +7452,11 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
 /* Copies a box that dpari_mem_box_fits has checked. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
-    dpari_stride_piece p;
-    dpari_stride s;
-    int32_t d;
-    p.back = p.ahead = p.wide = 0;
-    p.beside = 0;
-    p.dims = box->dims;
-    p.to_type = box->to_type;
-    p.from_type = box->from_type;
-    p.through = box->round_type;
-    p.op = box->op;
-    p.negate = box->negate;
-    p.clear = box->clear;
-    for (d = 0; d < box->dims; d++) {
-        p.extent[d] = box->extent[d];
-        p.to[d] = box->to_stride[d];
-        p.from[d] = box->from_stride[d];
-    }
-    dpari_stride_prepare(&s, &p);
-    dpari_stride_run(&s, box->to, box->from);
+    dpari_stride_piece piece;
+    dpari_stride stride;
+    dpari_mem_piece(box, &piece);
+    dpari_stride_prepare(&stride, &piece);
+    dpari_stride_run(&stride, box->to, box->from);
 }
 
 DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
@@ -19228,17 +19238,14 @@ static dpar_status dpari_exchange_meet(dpari_exchange *x, int32_t i, int wait)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Describes the messages of step s that are received, or sent, and counts them. */
-static void dpari_exchange_describe(dpari_exchange *x, int32_t s, int sends)
+/* Describes the message of step s from peer i, or to it, if there is one. */
+DPARI_ALWAYS_INLINE void dpari_exchange_describe(dpari_exchange *x, int32_t s, int32_t i, int sends)
 {
-    int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
-        const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
-        if (bytes > 0 && dpari_exchange_sends(x, i)) {
-            dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
-                                x->message(x->plan, s, i, sends));
-        }
+    const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+    const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
+    if (bytes > 0 && dpari_exchange_sends(x, i)) {
+        dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
+                            x->message(x->plan, s, i, sends));
     }
 }
 
@@ -19317,11 +19324,12 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
         if (flow->packed && x->count > 2) {
             status = dpari_exchange_await_peer_done(x, i, x->count - 2);
         }
+        dpari_exchange_describe(x, s, i, 0);
     }
     if (status != DPAR_OK) {
+        x->posted = 0;
         return status;
     }
-    dpari_exchange_describe(x, s, 0);
     x->receives = x->posted;
     if (!x->together) {
         status = dpari_exchange_post(x, 0);
@@ -19333,7 +19341,9 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
         return status;
     }
     dpari_exchange_publish(x, s);
-    dpari_exchange_describe(x, s, 1);
+    for (i = 0; i < x->peers; i++) {
+        dpari_exchange_describe(x, s, i, 1);
+    }
     status = dpari_exchange_post(x, x->together ? 0 : x->receives);
     return status == DPAR_OK ? dpari_exchange_sync_near(x, &x->work[x->posted]) : status;
 }

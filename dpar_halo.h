@@ -722,14 +722,16 @@ typedef struct dpari_stride_spot {
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
  *     halo_box_groups  copies two boxes in one loop, and many tiny boxes from a list
+ *     halo_fields      checks the fields, and lists what must be equal on all ranks
  *     halo_overlap     checks that arrays have no element in common
  *     halo_walk        lists the boxes of a step
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
+ *     halo_items       lists the items of a plan
  *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
  *     halo_view        shows the boxes of a plan to the checks of dpar_debug.h
  *     halo_traffic     lists the peers, the bytes and the method
- *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
+ *     halo_exchange    makes the plan, together with the other ranks
  *     halo_tune        chooses a method by measuring
  *     grid             grids and their arrays, on top of all of these
  *
@@ -759,25 +761,32 @@ enum {
     DPARI_HX_CROWDED = 65536, /* bytes of a box, see dpari_hx_is_direct; measured */
     DPARI_HX_BESIDE = 64,     /* cells at most this number of bytes apart mostly share lines */
     DPARI_HX_HEAD = 8,        /* words of a record per step */
-    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
-    DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
+    DPARI_HX_OWN = 0,         /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
     DPARI_HX_VERSION = 0 /* index of dpari_exchange_line.place: how often the addresses of this
                             rank's arrays have changed */
 };
 
-/* A field as one rank holds it. Strides are in elements. */
+/* What a rank tells each peer about its array of a field. Strides are in elements. */
+typedef struct dpari_hx_told {
+    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+    int32_t compact;
+    int32_t reach[2];  /* of data and of halos: 1 if peers may read them in place */
+    int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
+    int32_t reaches;   /* 1 if this rank reaches the memory of the peer */
+    int32_t unused;
+} dpari_hx_told;
+enum { DPARI_HX_WORDS = sizeof(dpari_hx_told) / sizeof(int64_t) };
+
+/* A field as one rank holds it. */
 typedef struct dpari_hx_array {
     const dpar_halo *halo;
     int32_t rank, compact;
-    int32_t reach[2];  /* of data and of halos: 1 if peers may read them in place */
-    int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
-    int32_t exists;
     /* the first own point in the local box, and the number of own points, along each dim */
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS];
     /* the first own point relative to that of the wider halo that the array has (array_halo) */
     int64_t inner[DPAR_MAX_DIMS];
-    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+    dpari_hx_told told;
 } dpari_hx_array;
 
 /* The place of a box in an array: where its first element is, and its strides. */
@@ -1037,6 +1046,11 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_fie
                                       int32_t rank);
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
                                    int32_t rank);
+/* Returns the first dim, in ascending order of strides, along which points may have the same
+ * address as others: its stride does not exceed the extent of the dims with shorter strides.
+ * Returns -1 if there is none, as in any array that is padded or permuted. */
+DPARI_INTERNAL int32_t dpari_hx_overlapping_dim(const int64_t *stride, const int64_t *points,
+                                                int32_t dims);
 /* Returns the number of contiguous bytes at the start of a box. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);
@@ -1051,6 +1065,10 @@ DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
 
 /* ==== halo/halo_mem.h ==== */
 
+/* Describes the copy of an item, without addresses, for when this rank takes it with `op`, or for
+ * when it gives it. */
+DPARI_INTERNAL void dpari_hx_describe(const dpar_halo_plan *plan, const dpari_hx_item *item,
+                                      int takes, int32_t op, dpar_mem_box *box);
 /* Pins or unpins all memory of a plan. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on);
 /* Starts to pack, or with `takes` to unpack, the items first .. first + n - 1, except for those in
@@ -1065,6 +1083,16 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *plan);
 DPARI_INTERNAL void *dpari_hx_bound(const dpar_halo_plan *plan, int32_t field);
 /* Releases the memory of a plan whose world was closed. */
 DPARI_INTERNAL void dpari_hx_release(dpar_halo_plan *plan);
+
+/* ==== halo/halo_fields.h ==== */
+
+/* halo_fields - checks the fields of a plan, and compares them between ranks. Private. */
+
+/* Checks all fields of a plan, without the other ranks. */
+DPARI_INTERNAL dpar_status dpari_hx_check_fields(const dpar_comm *comm,
+                                                 const dpar_halo_plan_desc *desc, dpar_why *why);
+/* Lists the fields of a descriptor that must be equal on all ranks. given: the descriptor. */
+DPARI_INTERNAL void dpari_hx_state(dpari_facts *facts, const void *given);
 
 /* ==== halo/halo_overlap.h ==== */
 
@@ -1138,6 +1166,13 @@ DPARI_INTERNAL void dpari_hx_gather_all(const dpar_halo_plan *plan);
 DPARI_INTERNAL int32_t dpari_hx_row_of(const dpari_hx_item *it);
 /* Prepares all items of a plan, after they have been listed and assigned places in memory. */
 DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan);
+
+/* ==== halo/halo_items.h ==== */
+
+/* halo_items - lists the boxes that the steps of a plan move. Private. */
+
+/* Sets the items and the flows of all steps, after the peers have described their arrays. */
+DPARI_INTERNAL void dpari_hx_list_items(dpar_halo_plan *plan);
 
 /* ==== halo/halo_run.h ==== */
 
@@ -1905,19 +1940,19 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
     dpar_box own, all;     /* of the halo to exchange */
     dpar_box first, whole; /* of the halo that the array has */
     int64_t step = dpari_hx_components(field);
-    int32_t d;
+    int32_t d, exists;
     dpari_zero(array, sizeof *array);
     array->halo = field->halo;
     array->rank = rank;
-    array->component = 1;
-    array->exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
-                    dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
-    for (d = field->halo->grid.dims - 1; d >= 0 && array->exists; d--) {
+    array->told.component = 1;
+    exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
+             dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    for (d = field->halo->grid.dims - 1; d >= 0 && exists; d--) {
         array->low[d] = own.lo[d] - all.lo[d];
         array->own[d] = own.hi[d] - own.lo[d];
         array->inner[d] = own.lo[d] - first.lo[d];
-        array->origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
-        array->stride[d] = step;
+        array->told.origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
+        array->told.stride[d] = step;
         step *= field->compact_halo ? dpari_most(array->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
@@ -1938,15 +1973,40 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_fie
 {
     int32_t d;
     dpari_hx_dense(array, field, rank);
-    array->compact = field->compact_halo != NULL;
-    array->elsewhere = dpari_hx_mem(field) != NULL;
-    array->component = field->component_stride != 0 ? field->component_stride : 1;
+    array->compact = array->told.compact = field->compact_halo != NULL;
+    array->told.elsewhere = dpari_hx_mem(field) != NULL;
+    array->told.component = field->component_stride != 0 ? field->component_stride : 1;
     if (dpari_hx_strided(field)) {
         for (d = 0; d < field->halo->grid.dims; d++) {
-            array->origin[d] = field->first[d] + array->inner[d];
-            array->stride[d] = field->stride[d];
+            array->told.origin[d] = field->first[d] + array->inner[d];
+            array->told.stride[d] = field->stride[d];
         }
     }
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_hx_overlapping_dim(const int64_t *stride,
+                                                           const int64_t *points, int32_t dims)
+{
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << dims) - 1; /* bits of dims still to check */
+    while (left != 0) {
+        int64_t least = INT64_MAX;
+        int32_t d, next = 0;
+        for (d = 0; d < dims; d++) {
+            if ((left >> d & 1u) && dpari_size(stride[d]) < least) {
+                least = dpari_size(stride[d]);
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        if (points[next] > 1) {
+            if (least <= reach) {
+                return next;
+            }
+            reach += (points[next] - 1) * least;
+        }
+    }
+    return -1;
 }
 
 /* A field can be exchanged dim by dim if a block and its neighbours along each dim have the same
@@ -2007,7 +2067,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     }
     spot->part = DPARI_HX_OWN;
     spot->at = 0;
-    spot->stride[dims] = array->component;
+    spot->stride[dims] = array->told.component;
     if (array->compact && !own) {
         if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
             spot->part = -1; /* a corner, which a star does not have */
@@ -2023,8 +2083,8 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
         return;
     }
     for (d = 0; d < dims; d++) {
-        spot->stride[d] = array->stride[d];
-        spot->at += (array->origin[d] + at[d] - array->low[d]) * array->stride[d];
+        spot->stride[d] = array->told.stride[d];
+        spot->at += (array->told.origin[d] + at[d] - array->low[d]) * array->told.stride[d];
     }
 }
 
@@ -2071,6 +2131,432 @@ DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
     return dpari_hx_base(plan, item) + (item->direct ? item->theirs_at : item->take_at);
+}
+
+/* ==== halo/halo_fields.c ==== */
+
+/* Checks the fields of a plan on one rank, and lists what of them must be equal on all ranks.
+ * Called by halo_exchange.c before anything else is planned. */
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* Checks the types of a field's values, in the array and as they are sent. */
+static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
+{
+    if (dpar_type_bytes(field->type) == 0) {
+        return dpari_wrong(
+            why,
+            "field %d: type %s (%d) is not allowed: its elements have no whole number of "
+            "bytes",
+            i, dpar_type_name(field->type), field->type);
+    }
+    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
+        return dpari_wrong(
+            why,
+            "field %d cannot be sent as %s (wire_type %d); f64 can be sent as f32, f32 as "
+            "f16 or bf16",
+            i, dpar_type_name(field->wire_type), field->wire_type);
+    }
+    if (field->vector < 0 || field->vector > 2) {
+        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
+    }
+    if (field->vector && !dpari_type_can_reduce(field->type)) {
+        return dpari_wrong(why, "field %d: vector must be 0, because type %s has no sign to change",
+                           i, dpar_type_name(field->type));
+    }
+    return DPAR_OK;
+}
+
+/* Checks that all ranks of a field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
+                                        dpar_why *why)
+{
+    const dpar_mesh *mesh = &halo->grid.mesh;
+    int64_t last = mesh->first_rank + (int64_t)mesh->size - 1;
+    int32_t k;
+    if (halo->owner) {
+        last = -1;
+        for (k = 0; k < mesh->size; k++) {
+            last = dpari_most(last, halo->owner[k]);
+        }
+    }
+    if (last >= comm->size || (!halo->owner && mesh->first_rank < 0)) {
+        return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
+                           i, last, comm->size);
+    }
+    return DPAR_OK;
+}
+
+/* True if the arrays of a field can hold the points that blocks share. If points are between cells
+ * in two dims, blocks share corners, which the compact halo of a star does not have. */
+static int dpari_hx_can_share(const dpar_halo_field *field)
+{
+    int32_t d, between = 0;
+    for (d = 0; d < field->halo->grid.dims; d++) {
+        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
+    }
+    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
+}
+
+/* Checks that a field can be exchanged dim by dim, or as shared points, if the plan asks for it. */
+static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t i,
+                                          const dpar_halo_plan_desc *desc, dpar_why *why)
+{
+    if (desc->ordered && !dpari_hx_can_order(field)) {
+        return dpari_wrong(
+            why,
+            "field %d has a fold, poles, a cube, masked owners, windows, compact halos or "
+            "edges without corners: it cannot be exchanged dim by dim, so that "
+            "desc.ordered must be 0",
+            i);
+    }
+    if (desc->shared && !dpari_hx_can_share(field)) {
+        return dpari_wrong(
+            why,
+            "field %d: with desc.shared 1, a star needs data with the whole halo, because "
+            "a compact halo has no place for the corners that blocks share",
+            i);
+    }
+    return DPAR_OK;
+}
+
+/* True if all addresses of the array are within 2^60 bytes of its index 0, so that differences of
+ * addresses cannot overflow. */
+static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
+{
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
+    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
+    const int strided = dpari_hx_strided(field);
+    int64_t step = dpari_hx_components(field); /* the default stride */
+    int64_t sum = step;
+    int32_t d;
+    if (component < -most || component > most || !dpari_mul(sum, dpari_size(component), &sum)) {
+        return 0;
+    }
+    for (d = all->dims - 1; d >= 0; d--) {
+        const int64_t stride = strided ? field->stride[d] : step;
+        const int64_t origin = strided ? field->first[d] : 0;
+        const int64_t points = all->hi[d] - all->lo[d];
+        int64_t distance;
+        if (stride < -most || stride > most || origin < -most || origin > most) {
+            return 0;
+        }
+        if (!dpari_mul(dpari_size(origin) + points, dpari_size(stride), &distance) ||
+            distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
+            return 0;
+        }
+        sum += distance;
+    }
+    return sum <= most / unit;
+}
+
+/* True if two points of a box may have the same address. */
+static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
+{
+    int64_t points[DPARI_HX_DIMS], stride[DPARI_HX_DIMS];
+    dpari_hx_array array;
+    int32_t d;
+    dpari_hx_array_of(&array, field, rank);
+    dpari_hx_inside(field->halo, box);
+    for (d = 0; d < box->dims; d++) {
+        points[d] = box->hi[d] - box->lo[d];
+        stride[d] = array.told.stride[d];
+    }
+    points[d] = dpari_hx_components(field);
+    stride[d] = array.told.component;
+    return dpari_hx_overlapping_dim(stride, points, d + 1) >= 0;
+}
+
+/* Checks that field i and the next one form a pair (DPAR_HALO_PAIR_U, DPAR_HALO_PAIR_V). */
+static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
+                                       dpar_why *why)
+{
+    const dpar_halo_field *field = &fields[i], *other;
+    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
+    if (field->pair == 0) {
+        return DPAR_OK;
+    }
+    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
+        return dpari_wrong(why,
+                           "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
+                           "by DPAR_HALO_PAIR_V (2)",
+                           i, n, field->pair);
+    }
+    other = &fields[there];
+    if (!field->halo->cube || field->vector == 2) {
+        return dpari_wrong(
+            why, "field %d: pair is only for cubed spheres and vector 0 or 1, but vector is %d", i,
+            field->vector);
+    }
+    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
+        dpari_hx_components(field) != dpari_hx_components(other) ||
+        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
+        return dpari_wrong(
+            why,
+            "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
+            "or memory",
+            (int32_t)dpari_least(i, there), (int32_t)dpari_most(i, there));
+    }
+    return DPAR_OK;
+}
+
+/* True if points are on faces of a cube's cells, which only pairs may have. */
+static int dpari_hx_needs_pair(const dpar_halo *halo)
+{
+    const int32_t y = halo->grid.dims - 2;
+    return halo->cube &&
+           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
+}
+
+/* Returns what is wrong with a field that has array_halo, or NULL. */
+static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
+{
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
+    int32_t d;
+    if (field->compact_halo) {
+        return "a compact halo has the width of the plan, so that array_halo must be NULL";
+    }
+    if (halo->grid.dims != wide->grid.dims ||
+        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
+        return "array_halo has another grid, mesh or owners than halo";
+    }
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (halo->grid.extent[d] != wide->grid.extent[d]) {
+            return "array_halo has a grid of another size than halo";
+        }
+        if (halo->points[d] != wide->points[d]) {
+            return "array_halo has other points than halo";
+        }
+    }
+    return NULL;
+}
+
+/* Checks that the wider halo of an array (array_halo) includes the halo that is exchanged. */
+static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
+                                             dpar_why *why)
+{
+    const dpar_halo *halo = field->halo, *wide = field->array_halo;
+    const char *fault;
+    dpar_box all, whole;
+    int32_t d;
+    dpar_status status = dpar_halo_check(wide, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    fault = dpari_hx_array_halo_fault(field);
+    if (fault != NULL) {
+        return dpari_wrong(why, "field %d: %s", i, fault);
+    }
+    if (!dpar_halo_box(halo, rank, &all)) {
+        return DPAR_OK;
+    }
+    if (!dpar_halo_box(wide, rank, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
+                         rank);
+    }
+    for (d = 0; d < halo->grid.dims; d++) {
+        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
+                             i, d, halo->low[d], halo->high[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Checks field i of a plan, without the other ranks. */
+static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
+                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
+{
+    dpar_box own, all;
+    dpar_status status;
+    if (!field->halo) {
+        return dpari_wrong(why, "field %d: halo is NULL", i);
+    }
+    status = dpar_halo_check(field->halo, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_hx_check_type(field, i, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_hx_check_ranks(comm, field->halo, i, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
+        return dpari_wrong(
+            why,
+            "field %d: on a cubed sphere, points on faces of cells need a pair of fields: "
+            "set pair to DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
+            i);
+    }
+    if ((field->vector == 2 && field->components != 2) ||
+        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
+        return dpari_wrong(
+            why,
+            "field %d: vector is %d with %d components; vector 2 needs 2 components, and "
+            "on a cubed sphere vector 1 needs a pair of fields",
+            i, field->vector, field->components);
+    }
+    if (field->components < 0) {
+        return dpari_wrong(why, "field %d: components is %d; it must be 0 to 2^24", i,
+                           field->components);
+    }
+    if (field->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
+                         i, field->components);
+    }
+    if (field->array_halo) {
+        status = dpari_hx_check_array_halo(field, i, comm->rank, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
+        !dpari_hx_reaches(field, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: its array extends over more than 2^60 bytes",
+                         i);
+    }
+    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
+        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
+                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
+        dpari_hx_overlaps(field, comm->rank, &all)) {
+        return dpari_wrong(
+            why,
+            "field %d: with these strides (component_stride %ld) several points of rank %d "
+            "have the same address",
+            i, field->component_stride, comm->rank);
+    }
+    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
+        return dpari_wrong(why, "field %d: data is NULL on rank %d, which owns points", i,
+                           comm->rank);
+    }
+    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
+        return dpari_wrong(why,
+                           "field %d: data and compact_halo are NULL on rank %d, which has a halo",
+                           i, comm->rank);
+    }
+    return dpari_hx_check_options(field, i, desc, why);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_check_fields(const dpar_comm *comm,
+                                                            const dpar_halo_plan_desc *desc,
+                                                            dpar_why *why)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < desc->field_count && status == DPAR_OK; i++) {
+        status = dpari_hx_check_field(comm, &desc->field[i], i, desc, why);
+    }
+    for (i = 0; i < desc->field_count && status == DPAR_OK; i++) {
+        status = dpari_hx_check_pair(desc->field, desc->field_count, i, why);
+    }
+    return status;
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+/* Lists the fields of a window that must be equal on all ranks. */
+static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
+{
+    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
+    if (window->kernel != 0) {
+        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
+        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
+        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
+        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
+        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
+        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
+        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
+    }
+}
+
+/* Lists the fields of axis i of a layout that must be equal on all ranks. A field that the kind of
+ * placement does not use is listed as 0. */
+static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
+{
+    const dpar_placement *placement = &layout->axis[i];
+    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
+    uint64_t h = 1;
+    int32_t k;
+    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+         k++) {
+        h = dpari_hash(h, placement->cuts[k]);
+    }
+    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
+    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
+    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
+    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
+    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
+    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
+    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
+    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
+    dpari_fact(facts, "the op of placement # of halo.grid", i,
+               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
+    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
+}
+
+/* Lists the fields of a halo that must be equal on all ranks: points, owners, widths and ends. */
+static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
+{
+    const int bends = halo->folds || halo->poles;
+    uint64_t owners = 1;
+    int32_t d;
+    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
+    for (d = 0; d < halo->grid.dims; d++) {
+        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
+        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
+        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
+        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
+        dpari_hx_state_window(facts, &halo->window[d], d);
+    }
+    dpari_fact(facts, "halo.shape", 0, halo->shape);
+    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
+    dpari_fact(facts, "halo.folds", 0, halo->folds);
+    dpari_fact(facts, "halo.poles", 0, halo->poles);
+    dpari_fact(facts, "halo.cube", 0, halo->cube);
+    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
+    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
+    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
+    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
+    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
+    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
+    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
+    for (d = 0; d < halo->grid.mesh.axes; d++) {
+        dpari_hx_state_axis(facts, &halo->grid, d);
+    }
+    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
+        owners = dpari_hash(owners, halo->owner[d]);
+    }
+    dpari_fact_hash(facts, "halo.owner", 0, owners);
+    dpari_fact_hash(facts, "halo.outputs", 0,
+                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
+{
+    const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
+    int32_t i;
+    dpari_fact(facts, "the number of fields", 0, desc->field_count);
+    dpari_fact(facts, "desc.method", 0, desc->method);
+    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
+    dpari_fact(facts, "desc.shared", 0, desc->shared);
+    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "desc.tag", 0, desc->tag);
+    facts->of = "field #: ";
+    for (i = 0; i < desc->field_count; i++) {
+        const dpar_halo_field *field = &desc->field[i];
+        facts->of_index = i;
+        dpari_fact_type(facts, "type", 0, field->type);
+        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
+        dpari_fact(facts, "components", 0, dpari_hx_components(field));
+        dpari_fact(facts, "vector", 0, field->vector);
+        dpari_fact(facts, "pair", 0, field->pair);
+        dpari_hx_state_halo(facts, field->halo);
+    }
 }
 
 /* ==== halo/halo_overlap.c ==== */
@@ -2862,8 +3348,9 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpar
  * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
  * extended by the halos that earlier steps have filled, so that they include edges and corners. In
  * an adjoint, the boxes that a rank sends to itself are split, because a part into which no peer's
- * box is added earlier in the walk can be added without waiting for peers. halo_exchange.c walks
- * each step several times: to count boxes, to find the peers and to fill in items. */
+ * box is added earlier in the walk can be added without waiting for peers. halo_exchange.c and
+ * halo_items.c walk each step several times: to count boxes, to find the peers and to fill in
+ * items. */
 
 /* Sets by how many halo points the boxes of a step are extended in the other dims. The halos of
  * later dims are included if exchanges fill them. Because the last dim is exchanged first, rows are
@@ -3132,38 +3619,39 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *plan, const dpari_hx_item *
     }
 }
 
-/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int takes,
-                            dpar_mem_box *box)
+DPARI_INTERNAL void dpari_hx_describe(const dpar_halo_plan *plan, const dpari_hx_item *item,
+                                      int takes, int32_t op, dpar_mem_box *box)
 {
-    const dpar_halo_field *field = &plan->field[item->field];
-    const int adjoint = plan->x.mode == DPAR_HALO_ADJOINT;
-    /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
-    unsigned char *staging = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
+    const int32_t wire = dpari_hx_wire(&plan->field[item->field]);
     int32_t d;
-    dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
-                    box);
-    box->round_type = dpari_hx_wire(field);
+    dpari_hx_box_of(plan, item, NULL, takes, box);
+    box->round_type = wire;
     if (!takes) {
-        box->to_type = dpari_hx_wire(field);
-        box->clear = adjoint;
+        box->to_type = wire;
         return;
     }
-    box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? plan->x.op : DPAR_COPY;
+    box->op = op;
     box->negate = item->negate;
-    box->clear = adjoint && item->peer < 0;
-    for (d = 0; d < item->dims && item->direct; d++) {
+    box->clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
+    if (!item->direct) {
+        box->from_type = wire;
+        return;
+    }
+    for (d = 0; d < item->dims; d++) {
         box->from_stride[d] = item->other_step[d];
     }
 }
 
-/* Stores the status of a move, unless an earlier move has failed. */
-static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
+/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(const dpar_halo_plan *plan, const dpari_hx_item *item, int takes,
+                            dpar_mem_box *box)
 {
-    if (plan->moved == DPAR_OK) {
-        plan->moved = status;
+    dpari_hx_describe(plan, item, takes, plan->x.op, box);
+    if (takes) { /* not const, because an adjoint sets the halos to 0 that it reads in place */
+        box->from = (void *)(uintptr_t)dpari_hx_from(plan, item);
+    } else {
+        box->to = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn + item->pack_at;
+        box->clear = plan->x.mode == DPAR_HALO_ADJOINT;
     }
 }
 
@@ -3181,7 +3669,10 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n
             continue;
         }
         if (mem != of && boxes > 0) {
-            dpari_hx_note(plan, of->move(of->ctx, plan->box, boxes));
+            const dpar_status status = of->move(of->ctx, plan->box, boxes);
+            if (plan->moved == DPAR_OK) {
+                plan->moved = status;
+            }
             boxes = 0;
         }
         of = mem;
@@ -3292,44 +3783,24 @@ DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on)
 DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *field = &plan->field[item->field];
-    const int32_t wire = dpari_hx_wire(field);
     const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
-    int32_t d;
-    dpari_zero(&piece, sizeof piece);
-    piece.dims = item->dims;
-    for (d = 0; d < item->dims; d++) {
-        piece.extent[d] = item->extent[d];
-        piece.to[d] = item->own_step[d];
-        piece.from[d] = item->direct ? item->other_step[d] : item->dense[d];
-    }
-    piece.to_type = field->type;
-    piece.from_type = item->direct ? field->type : wire;
-    piece.through = wire;
-    piece.op = op;
-    piece.negate = item->negate;
-    piece.clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
+    dpar_mem_box box;
+    dpari_hx_describe(plan, item, 1, op, &box);
+    dpari_mem_piece(&box, &piece);
     piece.back =
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
     piece.beside = op == DPAR_SUM ? item->beside : 0;
     piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
     piece.wide = plan->wide;
     dpari_stride_prepare(&item->take, &piece);
-    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
-    piece.back = 0;
-    piece.beside = 0;
+    dpari_hx_describe(plan, item, 0, op, &box);
     /* Items that are taken with DPAR_COPY are those of R, which are halos. They are given only in
      * the adjoint, and become 0 when they are packed. */
-    piece.clear = op == DPAR_COPY;
-    piece.op = DPAR_COPY;
-    piece.negate = 0;
-    for (d = 0; d < item->dims; d++) {
-        piece.to[d] = item->dense[d];
-        piece.from[d] = item->own_step[d];
-    }
-    piece.to_type = wire;
-    piece.from_type = field->type;
+    box.clear = op == DPAR_COPY;
+    dpari_mem_piece(&box, &piece);
+    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
+    piece.wide = plan->wide;
     dpari_stride_prepare(&item->give, &piece);
 }
 
@@ -3656,1246 +4127,14 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
     plan->prepared = DPAR_SUM;
 }
 
-/* ==== halo/halo_run.c ==== */
+/* ==== halo/halo_items.c ==== */
 
-/* Packs and takes the boxes of exchanges, and begins, tests and ends them for the caller.
+/* Lists the items of a plan, the boxes that this rank sends and receives in each step, and assigns
+ * them places in the staging memory.
  *
- * ../exchange runs an exchange and calls functions of this file: to pack the boxes of a step, to
- * take those that this rank sends to itself and those of a peer, and in an adjoint to add boxes in
- * the order of list S (halo_plan.h). */
-
-/* ---- copying items --------------------------------------------------------------------------- */
-
-/* Returns the part of the staging memory that the exchange in progress uses. */
-static unsigned char *dpari_hx_staging(const dpar_halo_plan *plan)
-{
-    return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
-}
-
-/* Prefetches the cache lines where the rows of a box begin and end. */
-static void dpari_hx_ask_rows(const dpar_halo_plan *plan, const dpari_hx_item *item)
-{
-    const int64_t size = dpar_type_bytes(plan->field[item->field].type);
-    const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
-    const unsigned char *at = dpari_hx_mine(plan, item);
-    int64_t index[DPARI_HX_DIMS] = {0};
-    int32_t d;
-    do {
-        dpari_stride_ask_line(at - step);
-        dpari_stride_ask_line(at + row);
-        for (d = 0; d < item->dims; d++) {
-            if (d == item->row || (d == item->dims - 1 && item->own_step[d] == 1)) {
-                continue;
-            }
-            at += size * item->own_step[d];
-            if (++index[d] < item->extent[d]) {
-                break;
-            }
-            at -= size * item->own_step[d] * index[d];
-            index[d] = 0;
-        }
-    } while (d < item->dims);
-}
-
-/* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
- * lines, in which halos of other sides are written. Without the prefetch, stores would wait for one
- * line after the other. Blocks of 32^3 cut along planes take a quarter less time with it. If there
- * are too many lines, the first are evicted before they are used: eight fields of 64^3 take 2 %
- * less time without it. */
-static void dpari_hx_ask(const dpar_halo_plan *plan)
-{
-    const dpari_hx_step *last = &plan->step[plan->forward - 1];
-    const int64_t end = last->s + last->s_items;
-    int64_t k;
-    for (k = 0; k < end && plan->asks; k++) {
-        const dpari_hx_item *item = &plan->item[k];
-        if (item->row >= 0) {
-            dpari_hx_ask_rows(plan, item);
-        }
-    }
-}
-
-/* Packs n items for other ranks into the staging memory. */
-static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    unsigned char *to = dpari_hx_staging(plan);
-    int64_t k;
-    for (k = first; k < first + n; k += plan->item[k].given.step) {
-        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
-        if (!item->packs || item->give_mate < 0) {
-            continue;
-        }
-        if (item->given.runs > 0) {
-            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
-                                  plan->part[item->mine]);
-        } else if (item->give_mate > 0) {
-            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
-                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
-        } else {
-            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
-        }
-    }
-    if (plan->elsewhere) {
-        dpari_hx_move(plan, first, n, 0);
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
-}
-
-/* Takes n items whose senders are ready into this rank's arrays. */
-static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    int64_t k;
-    for (k = first; k < first + n; k += plan->item[k].taken.step) {
-        const dpari_hx_item *item = &plan->item[k], *other = item + item->take_mate;
-        if (item->take_mate < 0) {
-            continue;
-        }
-        if (item->taken.runs > 0) {
-            dpari_stride_run_list(&item->take, plan->spot + item->taken.at, item->taken.runs,
-                                  plan->part[item->mine], dpari_hx_base(plan, item));
-        } else if (item->take_mate > 0) {
-            dpari_stride_run_beside(&item->take, dpari_hx_mine(plan, item),
-                                    dpari_hx_from(plan, item), &other->take,
-                                    dpari_hx_mine(plan, other), dpari_hx_from(plan, other));
-        } else {
-            dpari_stride_run(&item->take, dpari_hx_mine(plan, item), dpari_hx_from(plan, item));
-        }
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
-}
-
-/* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
- * arrived. This is one batch, and therefore one launch on a device. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(plan, step->r, step->r_items, 1);
-    } else {
-        dpari_hx_move(plan, step->s, step->s_items, 1);
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
-}
-
-/* ---- functions that an exchange calls -------------------------------------------------------- */
-
-/* Packs the boxes of a step that other ranks get. */
-static dpar_status dpari_hx_pack_step(void *of, int32_t s)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)of;
-    const dpari_hx_step *step = &plan->step[s];
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(plan, step->s, step->s_items);
-    } else {
-        dpari_hx_give(plan, step->r, step->r_items);
-    }
-    return plan->elsewhere ? dpari_hx_settle(plan) : DPAR_OK;
-}
-
-/* Returns where the message from peer i arrives, or where the one to it is packed. */
-static unsigned char *dpari_hx_message(void *of, int32_t s, int32_t i, int sends)
-{
-    const dpar_halo_plan *plan = (const dpar_halo_plan *)of;
-    const dpari_hx_flow *flow = &plan->peer[i].flow[s];
-    return sends ? dpari_hx_staging(plan) + flow->out_at : plan->arrivals + flow->in_at;
-}
-
-/* Takes the boxes that this rank sends to itself and that wait for no peer. */
-static void dpari_hx_take_own(void *of, int32_t s)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)of;
-    const dpari_hx_step *step = &plan->step[s];
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_take(plan, step->r, step->self);
-    } else {
-        dpari_hx_take(plan, step->s, plan->x.step[s].alone ? step->s_items : step->own_first);
-    }
-}
-
-/* Reads the addresses of a peer's arrays, which have changed. */
-static DPARI_COLD dpar_status dpari_hx_read_addresses(dpar_halo_plan *plan, dpari_hx_peer *peer,
-                                                      uint64_t version)
-{
-    int32_t f;
-    for (f = 0; f < 2 * plan->fields; f++) {
-        peer->at[f] = (const unsigned char *)dpari_at(plan->x.world, peer->refs[f]);
-        if (peer->refs[f] != 0 && peer->at[f] == NULL) {
-            return dpari_exchange_unmapped(&plan->x, peer->refs[f]);
-        }
-    }
-    peer->version = version;
-    return DPAR_OK;
-}
-
-/* Takes the boxes of a peer. An adjoint adds them later, in the order of S. */
-static dpar_status dpari_hx_take_peer(void *of, int32_t s, int32_t i)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)of;
-    dpari_hx_peer *peer = &plan->peer[i];
-    const dpari_hx_flow *flow = &peer->flow[s];
-    if (flow->reads[plan->x.mode]) {
-        const uint64_t version = plan->x.peer[i].line[plan->x.step[s].line].place[DPARI_HX_VERSION];
-        if (version != peer->version) {
-            const dpar_status status = dpari_hx_read_addresses(plan, peer, version);
-            if (status != DPAR_OK) {
-                return status;
-            }
-        }
-    }
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_take(plan, flow->first, flow->boxes);
-    }
-    return DPAR_OK;
-}
-
-/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach. */
-static dpar_status dpari_hx_finish(void *of, int32_t s)
-{
-    dpar_halo_plan *plan = (dpar_halo_plan *)of;
-    const dpari_hx_step *step = &plan->step[s];
-    if (plan->x.mode == DPAR_HALO_ADJOINT) {
-        dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
-    }
-    if (!plan->elsewhere) {
-        return DPAR_OK;
-    }
-    dpari_hx_take_elsewhere(plan, step);
-    return dpari_hx_settle(plan);
-}
-
-DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan)
-{
-    plan->x.plan = plan;
-    plan->x.pack = dpari_hx_pack_step;
-    plan->x.message = dpari_hx_message;
-    plan->x.take_own = dpari_hx_take_own;
-    plan->x.take = dpari_hx_take_peer;
-    plan->x.finish = dpari_hx_finish;
-}
-
-/* ---- exchanges ------------------------------------------------------------------------------- */
-
-/* Waits for the moves that a failed exchange has begun, and returns its status. */
-static dpar_status dpari_hx_ended(dpar_halo_plan *plan, dpar_status status)
-{
-    if (status < DPAR_OK && plan->elsewhere) {
-        (void)dpari_hx_settle(plan);
-    }
-    return status;
-}
-
-/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
-static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t op)
-{
-    const dpar_status status = dpari_exchange_may_begin(&plan->x);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (op == DPAR_COPY) {
-        dpari_hx_ask(plan);
-    }
-    plan->x.lends = plan->lends[op != DPAR_COPY];
-    return dpari_hx_ended(plan, dpari_exchange_begin(&plan->x, op, 0));
-}
-
-DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
-{
-    return plan ? dpari_hx_begin(plan, DPAR_COPY) : DPAR_E_ARG;
-}
-
-/* Prepares the items again if they are prepared for another op. */
-DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op)
-{
-    int32_t s, i;
-    int64_t k;
-    if (!plan) {
-        return DPAR_E_ARG;
-    }
-    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(
-            plan->comm,
-            "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
-            "DPAR_MIN",
-            op);
-    }
-    for (i = 0; i < plan->fields; i++) {
-        if (!dpari_type_can_reduce(plan->field[i].type)) {
-            return dpari_comm_wrong(
-                plan->comm,
-                "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
-                dpar_type_name(plan->field[i].type));
-        }
-    }
-    for (s = 0; s < plan->x.steps && op != plan->prepared && !plan->x.active; s++) {
-        if (plan->step[s].modes == 1 << DPAR_HALO_FORWARD) {
-            continue;
-        }
-        for (k = 0; k < plan->step[s].s_items; k++) {
-            dpari_hx_prepare(plan, &plan->item[plan->step[s].s + k], op);
-        }
-        for (k = 0; k < plan->step[s].r_items; k++) {
-            dpari_hx_item *item = &plan->item[plan->step[s].r + k];
-            if (item->wiper != 0) { /* this halo becomes 0 with a sum, or when it is given */
-                item->give.clear = item[item->wiper].take.beside == 0;
-            }
-        }
-        dpari_hx_gather_sends(plan, &plan->step[s], 1);
-    }
-    if (!plan->x.active) {
-        plan->prepared = op;
-    }
-    return dpari_hx_begin(plan, op);
-}
-
-DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan)
-{
-    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 0)) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan)
-{
-    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 1)) : DPAR_E_ARG;
-}
-
-DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan)
-{
-    const dpar_status status = dpar_halo_plan_begin(plan);
-    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
-}
-
-DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op)
-{
-    const dpar_status status = dpar_halo_plan_reduce_begin(plan, op);
-    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
-{
-    dpar_status status;
-    int32_t refused;
-    if (!plan) {
-        return DPAR_OK;
-    }
-    status = dpari_exchange_close(&plan->x, "dpar_halo_plan_free: ", &refused);
-    if (refused) {
-        return status;
-    }
-    if (plan->elsewhere) {
-        (void)dpari_hx_settle(plan); /* waits for moves that a broken exchange has begun */
-        (void)dpari_hx_pin_all(plan, 0);
-    }
-    dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
-    return dpari_object_end(status, plan->owned);
-}
-
-/* ==== halo/halo_traffic.c ==== */
-
-/* Lists what an exchange moves: the peers, the bytes and the method. Called by
- * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
-
-/* Returns the distance of the blocks of two ranks in the mesh of field 0, in blocks: the largest
- * along any mesh axis, or 0 if a rank has no block. In periodic dims the shorter direction counts.
- */
-static int32_t dpari_hx_hops(const dpar_halo_plan *plan, int32_t a, int32_t b)
-{
-    const dpar_halo *halo = plan->field[0].halo;
-    int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
-    int32_t most = 0, i, k;
-    rank[0] = a;
-    rank[1] = b;
-    for (k = 0; k < 2; k++) {
-        block[k] = rank[k];
-        for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
-            if (halo->owner[i] == rank[k]) {
-                block[k] = halo->grid.mesh.first_rank + i;
-            }
-        }
-        if (!dpar_mesh_coords(&halo->grid.mesh, block[k], at[k])) {
-            return 0;
-        }
-    }
-    for (i = 0; i < halo->grid.mesh.axes; i++) {
-        const dpar_placement *placement = &halo->grid.axis[i];
-        const int32_t size = halo->grid.mesh.axis[i].size;
-        int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
-        if (placement->kind == DPAR_PLACEMENT_SHARD && (halo->periodic >> placement->dim & 1u) &&
-            size - n < n) {
-            n = size - n;
-        }
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k,
-                                             dpari_hx_traffic *traffic)
-{
-    int32_t peer = k, s;
-    int64_t i;
-    if (!plan || !traffic || k < 0 || k > plan->x.peers) {
-        return 0;
-    }
-    dpari_zero(traffic, sizeof *traffic);
-    peer = k == plan->x.peers ? -1 : k;
-    traffic->peer = peer < 0 ? plan->comm->rank : plan->x.peer[peer].rank;
-    traffic->hops = dpari_hx_hops(plan, plan->comm->rank, traffic->peer);
-    traffic->way =
-        peer >= 0 && dpari_exchange_sends(&plan->x, peer) ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
-    for (s = 0; s < plan->forward; s++) {
-        const dpari_hx_step *step = &plan->step[s];
-        const int64_t first = peer < 0 ? step->r : step->s;
-        const int64_t n = peer < 0 ? step->self : step->s_items;
-        for (i = first; i < first + n; i++) {
-            const dpari_hx_item *item = &plan->item[i];
-            const int32_t type = plan->field[item->field].type, width = dpar_type_bytes(type);
-            const int64_t bytes =
-                item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
-            if (item->peer != peer) {
-                continue;
-            }
-            traffic->pieces++;
-            traffic->bytes += bytes;
-            traffic->direct += item->packs ? 0 : bytes;
-            traffic->runs +=
-                item->elements * width /
-                dpari_hx_in_a_row(item->extent, peer < 0 ? item->other_step : item->own_step,
-                                  item->dims, type);
-        }
-    }
-    if (traffic->direct > 0) {
-        traffic->way = DPAR_HALO_DIRECT;
-    }
-    return peer >= 0 || traffic->pieces > 0;
-}
-
-/* ==== halo/halo_exchange.c ==== */
-
-/* Plans exchanges: checks fields, compares them between ranks, and divides the plan's memory into
- * its tables.
- *
- * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
- * Peers that share memory exchange references to staging memory and arrays; other peers exchange
- * messages. Both ranks make the same decisions from the same numbers, so that nothing else needs to
- * be negotiated. halo_plan.h explains how the exchange then runs.
- *
- * First each rank checks its fields and computes the size of its plan, so that the memory can be
- * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
- * After that, a failure on one rank is reported to the other ranks at the next agreement. */
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-/* The numbers that decide how large a plan is. items and peers are upper bounds. */
-typedef struct dpari_hx_size {
-    int64_t items, peers, moves; /* moves: number of items in memory that the CPU does not reach */
-    int32_t fields, ranks, steps;
-    int32_t ordered; /* 1 if the plan exchanges dim by dim */
-    int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
-                        own (DPARI_HX_CUT); otherwise -1 */
-    int32_t forward; /* number of steps of a forward exchange */
-} dpari_hx_size;
-
-/* Returns the most words that a rank sends to a peer in one message of planning. */
-static int64_t dpari_hx_words(int32_t fields, int32_t steps)
-{
-    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
-}
-
-/* Divides the memory of a plan into its tables, and computes its size. If memory is NULL, only
- * computes the size and returns NULL. */
-static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
-{
-    dpari_room room;
-    dpar_halo_plan none, *x;
-    int64_t i;
-    room.at = (unsigned char *)memory;
-    room.used = 0;
-    x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
-    x = memory ? x : &none;
-    dpari_exchange_room(&x->x, &room, size->peers, size->steps, size->ranks);
-    x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
-    x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
-                                                   DPARI_STRIDE_FEW * sizeof *x->spot);
-    x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
-    x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
-    x->record = (int64_t *)dpari_room_take(
-        &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
-    for (i = 0; i < size->peers; i++) {
-        void *at = dpari_room_take(&room, 2 * size->fields, sizeof *x->peer[0].at);
-        void *array = dpari_room_take(&room, size->fields, sizeof *x->array);
-        void *flow = dpari_room_take(&room, size->steps, sizeof *x->peer[0].flow);
-        if (memory) {
-            x->peer[i].flow = (dpari_hx_flow *)flow;
-            x->peer[i].at = (const unsigned char **)at;
-            x->peer[i].array = (dpari_hx_array *)array;
-        }
-    }
-    *bytes = room.used;
-    return (dpar_halo_plan *)memory;
-}
-
-/* ---- fields ---------------------------------------------------------------------------------- */
-
-/* Checks the types of a field's values, in the array and as they are sent. */
-static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
-{
-    if (dpar_type_bytes(field->type) == 0) {
-        return dpari_wrong(
-            why,
-            "field %d: type %s (%d) is not allowed: its elements have no whole number of "
-            "bytes",
-            i, dpar_type_name(field->type), field->type);
-    }
-    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
-        return dpari_wrong(
-            why,
-            "field %d cannot be sent as %s (wire_type %d); f64 can be sent as f32, f32 as "
-            "f16 or bf16",
-            i, dpar_type_name(field->wire_type), field->wire_type);
-    }
-    if (field->vector < 0 || field->vector > 2) {
-        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
-    }
-    if (field->vector && !dpari_type_can_reduce(field->type)) {
-        return dpari_wrong(why, "field %d: vector must be 0, because type %s has no sign to change",
-                           i, dpar_type_name(field->type));
-    }
-    return DPAR_OK;
-}
-
-/* Checks that all ranks of a field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
-                                        dpar_why *why)
-{
-    const dpar_mesh *mesh = &halo->grid.mesh;
-    int64_t last = mesh->first_rank + (int64_t)mesh->size - 1;
-    int32_t k;
-    if (halo->owner) {
-        last = -1;
-        for (k = 0; k < mesh->size; k++) {
-            last = dpari_most(last, halo->owner[k]);
-        }
-    }
-    if (last >= comm->size || (!halo->owner && mesh->first_rank < 0)) {
-        return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, last, comm->size);
-    }
-    return DPAR_OK;
-}
-
-/* Adds the dims that are cut to *steps, as bits counted from the last dim. Returns 0 if the points
- * are not cells or the mesh does more than cut dims: such fields are not ordered unless the caller
- * asks for it. */
-static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
-{
-    int32_t i;
-    for (i = 0; i < halo->grid.dims; i++) {
-        if (halo->points[i] != DPAR_HALO_AT_CELLS) {
-            return 0;
-        }
-    }
-    for (i = 0; i < halo->grid.mesh.axes; i++) {
-        if (halo->grid.mesh.axis[i].size <= 1) {
-            continue;
-        }
-        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
-            return 0;
-        }
-        *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
-    }
-    return 1;
-}
-
-/* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
- * and corners are then parts of other boxes, rows are complete along all dims but one, and ranks
- * still wait for each other only once.
- *
- * *cut receives the dim that is cut, counted from the last one. Its messages wait for no other
- * step, while each rank fills the halos of the other dims itself (DPARI_HX_CUT). *cut is -1 if no
- * dim is cut, or only the last one: its halos have scattered points in place of rows, which cost
- * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
- */
-static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *desc, int32_t *cut)
-{
-    uint32_t meetings = 0;
-    int32_t i, corners = 0;
-    for (i = 0; i < n; i++) {
-        const dpar_halo *halo = fields[i].halo;
-        corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
-        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
-            !dpari_hx_meetings(halo, &meetings)) {
-            return 0;
-        }
-    }
-    if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
-        return 0;
-    }
-    *cut = -1;
-    if (meetings > 1) { /* *cut is the number of the only bit */
-        *cut = 0;
-        while (meetings > 1) {
-            ++*cut;
-            meetings >>= 1;
-        }
-    }
-    return 1;
-}
-
-/* True if the arrays of a field can hold the points that blocks share. If points are between cells
- * in two dims, blocks share corners, which the compact halo of a star does not have. */
-static int dpari_hx_can_share(const dpar_halo_field *field)
-{
-    int32_t d, between = 0;
-    for (d = 0; d < field->halo->grid.dims; d++) {
-        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
-    }
-    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
-}
-
-/* Checks that a field can be exchanged dim by dim, or as shared points, if the plan asks for it. */
-static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t i,
-                                          const dpar_halo_plan_desc *desc, dpar_why *why)
-{
-    if (desc->ordered && !dpari_hx_can_order(field)) {
-        return dpari_wrong(
-            why,
-            "field %d has a fold, poles, a cube, masked owners, windows, compact halos or "
-            "edges without corners: it cannot be exchanged dim by dim, so that "
-            "desc.ordered must be 0",
-            i);
-    }
-    if (desc->shared && !dpari_hx_can_share(field)) {
-        return dpari_wrong(
-            why,
-            "field %d: with desc.shared 1, a star needs data with the whole halo, because "
-            "a compact halo has no place for the corners that blocks share",
-            i);
-    }
-    return DPAR_OK;
-}
-
-/* True if all addresses of the array are within 2^60 bytes of its index 0, so that differences of
- * addresses cannot overflow. */
-static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
-{
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
-    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
-    const int strided = dpari_hx_strided(field);
-    int64_t step = dpari_hx_components(field); /* the default stride */
-    int64_t sum = step;
-    int32_t d;
-    if (component < -most || component > most || !dpari_mul(sum, dpari_size(component), &sum)) {
-        return 0;
-    }
-    for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? field->stride[d] : step;
-        const int64_t origin = strided ? field->first[d] : 0;
-        const int64_t points = all->hi[d] - all->lo[d];
-        int64_t distance;
-        if (stride < -most || stride > most || origin < -most || origin > most) {
-            return 0;
-        }
-        if (!dpari_mul(dpari_size(origin) + points, dpari_size(stride), &distance) ||
-            distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
-            return 0;
-        }
-        sum += distance;
-    }
-    return sum <= most / unit;
-}
-
-/* True if two points may have the same address. Otherwise each stride exceeds the extent of all
- * dims with shorter strides, as in any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
-{
-    const int32_t last = box->dims;
-    int64_t reach = 0;
-    uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
-    dpari_hx_array array;
-    dpari_hx_array_of(&array, field, rank);
-    dpari_hx_inside(field->halo, box);
-    while (left != 0) {
-        int64_t least = INT64_MAX, points = 1;
-        int32_t d, next = 0;
-        for (d = 0; d <= last; d++) {
-            const int64_t stride = dpari_size(d < last ? array.stride[d] : array.component);
-            if ((left >> d & 1u) && stride < least) {
-                least = stride;
-                next = d;
-            }
-        }
-        left &= ~((uint32_t)1 << next);
-        points = next < last ? box->hi[next] - box->lo[next] : dpari_hx_components(field);
-        if (points > 1) {
-            if (least <= reach) {
-                return 1;
-            }
-            reach += (points - 1) * least;
-        }
-    }
-    return 0;
-}
-
-/* Checks that field i and the next one form a pair (DPAR_HALO_PAIR_U, DPAR_HALO_PAIR_V). */
-static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
-                                       dpar_why *why)
-{
-    const dpar_halo_field *field = &fields[i], *other;
-    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
-    if (field->pair == 0) {
-        return DPAR_OK;
-    }
-    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
-        return dpari_wrong(why,
-                           "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
-                           "by DPAR_HALO_PAIR_V (2)",
-                           i, n, field->pair);
-    }
-    other = &fields[there];
-    if (!field->halo->cube || field->vector == 2) {
-        return dpari_wrong(
-            why, "field %d: pair is only for cubed spheres and vector 0 or 1, but vector is %d", i,
-            field->vector);
-    }
-    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
-        dpari_hx_components(field) != dpari_hx_components(other) ||
-        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
-        return dpari_wrong(
-            why,
-            "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
-            "or memory",
-            (int32_t)dpari_least(i, there), (int32_t)dpari_most(i, there));
-    }
-    return DPAR_OK;
-}
-
-/* True if points are on faces of a cube's cells, which only pairs may have. */
-static int dpari_hx_needs_pair(const dpar_halo *halo)
-{
-    const int32_t y = halo->grid.dims - 2;
-    return halo->cube &&
-           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
-}
-
-/* Returns what is wrong with a field that has array_halo, or NULL. */
-static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
-{
-    const dpar_halo *halo = field->halo, *wide = field->array_halo;
-    int32_t d;
-    if (field->compact_halo) {
-        return "a compact halo has the width of the plan, so that array_halo must be NULL";
-    }
-    if (halo->grid.dims != wide->grid.dims ||
-        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
-        return "array_halo has another grid, mesh or owners than halo";
-    }
-    for (d = 0; d < halo->grid.dims; d++) {
-        if (halo->grid.extent[d] != wide->grid.extent[d]) {
-            return "array_halo has a grid of another size than halo";
-        }
-        if (halo->points[d] != wide->points[d]) {
-            return "array_halo has other points than halo";
-        }
-    }
-    return NULL;
-}
-
-/* Checks that the wider halo of an array (array_halo) includes the halo that is exchanged. */
-static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
-                                             dpar_why *why)
-{
-    const dpar_halo *halo = field->halo, *wide = field->array_halo;
-    const char *fault;
-    dpar_box all, whole;
-    int32_t d;
-    dpar_status status = dpar_halo_check(wide, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    fault = dpari_hx_array_halo_fault(field);
-    if (fault != NULL) {
-        return dpari_wrong(why, "field %d: %s", i, fault);
-    }
-    if (!dpar_halo_box(halo, rank, &all)) {
-        return DPAR_OK;
-    }
-    if (!dpar_halo_box(wide, rank, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
-                         rank);
-    }
-    for (d = 0; d < halo->grid.dims; d++) {
-        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
-                             i, d, halo->low[d], halo->high[d]);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks field i of a plan, without the other ranks. */
-static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
-                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
-{
-    dpar_box own, all;
-    dpar_status status;
-    if (!field->halo) {
-        return dpari_wrong(why, "field %d: halo is NULL", i);
-    }
-    status = dpar_halo_check(field->halo, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_hx_check_type(field, i, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_hx_check_ranks(comm, field->halo, i, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
-        return dpari_wrong(
-            why,
-            "field %d: on a cubed sphere, points on faces of cells need a pair of fields: "
-            "set pair to DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
-            i);
-    }
-    if ((field->vector == 2 && field->components != 2) ||
-        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
-        return dpari_wrong(
-            why,
-            "field %d: vector is %d with %d components; vector 2 needs 2 components, and "
-            "on a cubed sphere vector 1 needs a pair of fields",
-            i, field->vector, field->components);
-    }
-    if (field->components < 0) {
-        return dpari_wrong(why, "field %d: components is %d; it must be 0 to 2^24", i,
-                           field->components);
-    }
-    if (field->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
-                         i, field->components);
-    }
-    if (field->array_halo) {
-        status = dpari_hx_check_array_halo(field, i, comm->rank, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
-        !dpari_hx_reaches(field, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: its array extends over more than 2^60 bytes",
-                         i);
-    }
-    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
-        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
-                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
-        dpari_hx_overlaps(field, comm->rank, &all)) {
-        return dpari_wrong(
-            why,
-            "field %d: with these strides (component_stride %ld) several points of rank %d "
-            "have the same address",
-            i, field->component_stride, comm->rank);
-    }
-    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
-        return dpari_wrong(why, "field %d: data is NULL on rank %d, which owns points", i,
-                           comm->rank);
-    }
-    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
-        return dpari_wrong(why,
-                           "field %d: data and compact_halo are NULL on rank %d, which has a halo",
-                           i, comm->rank);
-    }
-    return dpari_hx_check_options(field, i, desc, why);
-}
-
-/* ---- steps ----------------------------------------------------------------------------------- */
-
-/* Computes the number of steps of a plan of `dims` dims. With a cut dim, the steps of an adjoint
- * follow those of a forward exchange. Otherwise both have the same steps. */
-static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
-{
-    if (size->cut >= 0) {
-        size->forward = 2 * dims - 1;
-        size->steps = size->forward + dims;
-        return;
-    }
-    size->forward = size->ordered ? dims : 1;
-    size->steps = size->forward;
-}
-
-/* Returns step i of a plan, or for -1 the step that exchanges everything at once.
- *
- * With a cut dim, a forward exchange has these steps: the halos of the other dims next to own
- * planes, the cut dim, and the halos of the other dims next to the received planes. An adjoint has
- * one step for each dim. */
-static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
-{
-    const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
-    dpari_hx_step step;
-    dpari_zero(&step, sizeof step);
-    step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
-    step.number = size->ordered ? i : -1;
-    step.cut = size->cut;
-    if (i < 0 || size->cut < 0) {
-        return step;
-    }
-    if (i >= size->forward) {
-        step.modes = 1 << DPAR_HALO_ADJOINT;
-        step.along = DPARI_HX_WIDE;
-        step.number = i - size->forward;
-        return step;
-    }
-    step.modes = 1 << DPAR_HALO_FORWARD;
-    if (i == others) {
-        step.along = DPARI_HX_CUT;
-        step.number = size->cut;
-    } else {
-        const int32_t k = i < others ? i : i - others - 1;
-        step.along = i < others ? DPARI_HX_OWN_PLANES : DPARI_HX_HALO_PLANES;
-        step.number = k + (k >= size->cut);
-    }
-    return step;
-}
-
-/* Adds what a step moves for one field, in both directions, to the size of the plan. */
-static dpar_status dpari_hx_measure_step(const dpar_halo_plan_desc *desc,
-                                         const dpar_halo_field *field, int32_t rank,
-                                         const dpari_hx_step *step, dpari_hx_size *size,
-                                         dpar_why *why)
-{
-    dpari_hx_walk walk;
-    dpar_transfer transfer;
-    int32_t direction;
-    for (direction = 0; direction < 2; direction++) {
-        const dpar_status status =
-            dpari_hx_begin_walk(&walk, field, rank, step, direction, dpari_hx_moves(desc), why);
-        if (status == DPAR_DONE) {
-            continue;
-        }
-        if (status != DPAR_OK) {
-            return status;
-        }
-        while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(field, &transfer);
-            size->items += parts;
-            if (dpari_hx_mem(field)) {
-                size->moves += parts;
-            }
-            size->peers += transfer.peer != rank;
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks all fields, decides about the order, and computes the size of the plan. */
-static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *desc, dpari_hx_size *size,
-                                    dpar_why *why)
-{
-    /* If desc.ordered is 0, another rank may be unable to exchange dim by dim. Therefore the boxes
-     * of an exchange of all dims at once, which is step -1, are counted too. */
-    const int32_t first = desc->ordered ? 0 : -1;
-    dpar_status status;
-    int32_t i, number, end, dims = 1;
-    dpari_zero(size, sizeof *size);
-    size->fields = n;
-    size->ranks = comm->size;
-    size->cut = -1;
-    for (i = 0; i < n; i++) {
-        status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    size->ordered = desc->ordered || dpari_hx_prefers_order(fields, n, desc, &size->cut);
-    for (i = 0; i < n && size->ordered; i++) {
-        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
-    }
-    dpari_hx_count_steps(size, dims);
-    for (i = 0; i < n; i++) {
-        status = dpari_hx_check_pair(fields, n, i, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    end = size->ordered ? size->steps : 0;
-    for (i = 0; i < n; i++) {
-        for (number = first; number < end; number++) {
-            const dpari_hx_step step = dpari_hx_step_of(size, number);
-            status = dpari_hx_measure_step(desc, &fields[i], comm->rank, &step, size, why);
-            if (status != DPAR_OK) {
-                return status;
-            }
-        }
-    }
-    size->peers = dpari_least(size->peers, comm->size);
-    return DPAR_OK;
-}
-
-/* Checks a descriptor and computes the size of its plan. Local. */
-static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
-                                       dpari_hx_size *size, dpar_why *why)
-{
-    if (!desc->field) {
-        return dpari_wrong(why, "halo: desc.field is NULL");
-    }
-    if (desc->field_count < 1 || desc->field_count > 4096) {
-        return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
-                           desc->field_count);
-    }
-    if (desc->shared && desc->ordered) {
-        return dpari_wrong(why,
-                           "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
-                           "exchanged at once");
-    }
-    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
-        return dpari_wrong(why,
-                           "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
-                           desc->ordered, desc->shared, desc->timers);
-    }
-    if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
-        desc->tag < 0) {
-        return dpari_wrong(
-            why,
-            "halo: desc.method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more "
-            "allowed)",
-            desc->method, desc->run_bytes, desc->tag);
-    }
-    return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
-                                                const dpar_halo_plan_desc *desc, int64_t *bytes,
-                                                dpar_why *why)
-{
-    dpari_hx_size size;
-    const dpar_status status = dpari_hx_check_desc(comm, desc, &size, why);
-    if (status == DPAR_OK) {
-        (void)dpari_hx_layout(&size, NULL, bytes);
-    }
-    return status;
-}
-
-/* ---- agreeing -------------------------------------------------------------------------------- */
-
-/* Lists the fields of a window that must be equal on all ranks. */
-static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
-{
-    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
-    if (window->kernel != 0) {
-        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
-        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
-        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
-        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
-        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
-        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
-        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
-    }
-}
-
-/* Lists the fields of axis i of a layout that must be equal on all ranks. A field that the kind of
- * placement does not use is listed as 0. */
-static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
-{
-    const dpar_placement *placement = &layout->axis[i];
-    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
-    uint64_t h = 1;
-    int32_t k;
-    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
-         k++) {
-        h = dpari_hash(h, placement->cuts[k]);
-    }
-    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
-    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
-    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
-    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
-    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
-    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
-    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
-    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
-    dpari_fact(facts, "the op of placement # of halo.grid", i,
-               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
-    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
-}
-
-/* Lists the fields of a halo that must be equal on all ranks: points, owners, widths and ends. */
-static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
-{
-    const int bends = halo->folds || halo->poles;
-    uint64_t owners = 1;
-    int32_t d;
-    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
-    for (d = 0; d < halo->grid.dims; d++) {
-        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
-        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
-        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
-        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
-        dpari_hx_state_window(facts, &halo->window[d], d);
-    }
-    dpari_fact(facts, "halo.shape", 0, halo->shape);
-    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
-    dpari_fact(facts, "halo.folds", 0, halo->folds);
-    dpari_fact(facts, "halo.poles", 0, halo->poles);
-    dpari_fact(facts, "halo.cube", 0, halo->cube);
-    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
-    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
-    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
-    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
-    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
-    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
-    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
-    for (d = 0; d < halo->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(facts, &halo->grid, d);
-    }
-    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, halo->owner[d]);
-    }
-    dpari_fact_hash(facts, "halo.owner", 0, owners);
-    dpari_fact_hash(facts, "halo.outputs", 0,
-                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
-}
-
-/* Lists the fields of a descriptor that must be equal on all ranks. */
-static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
-{
-    const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
-    int32_t i;
-    dpari_fact(facts, "the number of fields", 0, desc->field_count);
-    dpari_fact(facts, "desc.method", 0, desc->method);
-    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
-    dpari_fact(facts, "desc.shared", 0, desc->shared);
-    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
-    dpari_fact(facts, "desc.tag", 0, desc->tag);
-    facts->of = "field #: ";
-    for (i = 0; i < desc->field_count; i++) {
-        const dpar_halo_field *field = &desc->field[i];
-        facts->of_index = i;
-        dpari_fact_type(facts, "type", 0, field->type);
-        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
-        dpari_fact(facts, "components", 0, dpari_hx_components(field));
-        dpari_fact(facts, "vector", 0, field->vector);
-        dpari_fact(facts, "pair", 0, field->pair);
-        dpari_hx_state_halo(facts, field->halo);
-    }
-}
-
-/* Makes all ranks exchange dim by dim, or none. Some ranks may be unable to, because arrays may be
- * in device memory, or compact, on some ranks only. Collective. */
-static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
-{
-    int32_t all = 0;
-    const dpar_status status =
-        dpar_all_reduce(comm, &size->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
-    if (status != DPAR_OK) {
-        return dpari_repeat(status, why, comm->why.text);
-    }
-    if (!all) {
-        size->ordered = 0;
-        size->cut = -1;
-        dpari_hx_count_steps(size, 1);
-    }
-    return DPAR_OK;
-}
-
-/* Returns the record of `words` words that is sent to peer i. */
-static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
-{
-    return plan->record + plan->x.peers * dpari_hx_words(plan->fields, plan->x.steps) + i * words;
-}
-
-/* Sends the records of dpari_hx_to_peer, and receives those of the peers in plan->record. */
-static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
-{
-    return dpari_exchange_records(&plan->x, dpari_hx_to_peer(plan, 0, words), plan->record, words);
-}
-
-/* ---- peers ----------------------------------------------------------------------------------- */
-
-/* Lists the ranks with which this rank exchanges boxes, in ascending order. */
-static void dpari_hx_mark_peers(dpar_halo_plan *plan)
-{
-    dpari_hx_walk walk;
-    dpar_transfer transfer;
-    int32_t i, direction, s;
-    for (i = 0; i < plan->fields; i++) {
-        for (s = 0; s < plan->x.steps; s++) {
-            for (direction = 0; direction < 2; direction++) {
-                dpar_status walks =
-                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
-                                        direction, dpari_hx_moves(&plan->options), NULL);
-                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
-                    plan->peer_of[transfer.peer] = 1;
-                }
-            }
-        }
-    }
-    plan->peer_of[plan->comm->rank] = 0;
-    for (i = 0; i < plan->comm->size; i++) {
-        if (plan->peer_of[i]) {
-            plan->x.peer[plan->x.peers].rank = i;
-            plan->x.peer[plan->x.peers].world = -1;
-            plan->peer_of[i] = ++plan->x.peers;
-        }
-    }
-}
-
-/* Exchanges the strides and references of arrays with the peers. */
-static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
-{
-    const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
-    dpar_status status;
-    int32_t i, f, d;
-    for (i = 0; i < plan->x.peers; i++) {
-        int64_t *r = dpari_hx_to_peer(plan, i, words);
-        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *array = &plan->array[f];
-            for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = array->origin[d];
-                r[DPAR_MAX_DIMS + d] = array->stride[d];
-            }
-            r[2 * DPAR_MAX_DIMS] = array->component;
-            r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (plan->x.peer[i].world >= 0) + 16 * array->elsewhere;
-        }
-    }
-    status = dpari_hx_exchange_records(plan, words);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    for (i = 0; i < plan->x.peers; i++) {
-        const int64_t *r = plan->record + i * words;
-        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
-            dpari_hx_array *array = &plan->peer[i].array[f];
-            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
-            dpari_hx_dense(array, &plan->field[f], plan->x.peer[i].rank);
-            for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                array->origin[d] = r[d];
-                array->stride[d] = r[DPAR_MAX_DIMS + d];
-            }
-            array->component = r[2 * DPAR_MAX_DIMS];
-            array->compact = (int32_t)(bits & 1);
-            array->reach[0] = (int32_t)(bits >> 1 & 1);
-            array->reach[1] = (int32_t)(bits >> 2 & 1);
-            array->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
-                plan->x.peer[i].world = -1;
-            }
-        }
-    }
-    return DPAR_OK;
-}
-
-/* ---- items ----------------------------------------------------------------------------------- */
+ * The walk of halo_walk.c finds the transfers of each field. Each becomes an item, which knows
+ * where the box is in the arrays of both ranks. Items of one peer are adjacent in list R. Called by
+ * halo_exchange.c. */
 
 /* Computes the strides of an item in staging memory. The item is dense there, with its dims in the
  * order of the owner's strides, so that the owner walks its array in the order of addresses. */
@@ -4934,7 +4173,7 @@ static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *
     const int packs = plan->options.method == DPAR_HALO_PACKED ||
                       (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
                        plan->x.world->crowded && bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
+    return world >= 0 && !packs && giver->told.reach[spot->part] && !taker->told.elsewhere &&
            dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
                              plan->field[item->field].type) >= run;
 }
@@ -5183,8 +4422,8 @@ static void dpari_hx_mark_packed(dpar_halo_plan *plan)
 
 /* Assigns positions in the staging memory to the boxes that this rank packs, and positions in the
  * memory for arrivals to the messages that it receives. They are in the order of steps and peers,
- * and the same for both modes. */
-static void dpari_hx_flows(dpar_halo_plan *plan)
+ * and the same for both modes. items: number of items. */
+static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
 {
     dpari_exchange_step *step;
     int32_t s, i;
@@ -5209,15 +4448,15 @@ static void dpari_hx_flows(dpar_halo_plan *plan)
             step->meets |= shares && flow->boxes + flow->sends > 0;
             step->alone &= flow->boxes + flow->sends == 0;
             plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
-            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            gives += dpari_exchange_lines(out);
             if (plan->x.peer[i].world < 0) {
-                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+                comes += dpari_exchange_lines(in);
             }
         }
         plan->turn = dpari_most(plan->turn, gives);
         plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
-    for (k = 0; k < plan->step[plan->x.steps - 1].s + plan->step[plan->x.steps - 1].s_items; k++) {
+    for (k = 0; k < items; k++) {
         const dpar_halo_field *field = &plan->field[plan->item[k].field];
         if (dpari_hx_mem(field)) {
             plan->look_bytes =
@@ -5226,15 +4465,808 @@ static void dpari_hx_flows(dpar_halo_plan *plan)
     }
 }
 
-/* ---- planning -------------------------------------------------------------------------------- */
-
-/* Returns the number of bytes of the references to this rank's arrays, rounded up to whole lines.
- */
-static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
+DPARI_INTERNAL DPARI_COLD void dpari_hx_list_items(dpar_halo_plan *plan)
 {
-    return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
-           DPARI_LINE;
+    int64_t at = 0;
+    int32_t s;
+    for (s = 0; s < plan->x.steps; s++) {
+        at = dpari_hx_list(plan, s, at);
+    }
+    dpari_hx_flows(plan, at);
+    dpari_hx_mark_packed(plan);
 }
+
+/* ==== halo/halo_run.c ==== */
+
+/* Packs and takes the boxes of exchanges, and begins, tests and ends them for the caller.
+ *
+ * ../exchange runs an exchange and calls functions of this file: to pack the boxes of a step, to
+ * take those that this rank sends to itself and those of a peer, and in an adjoint to add boxes in
+ * the order of list S (halo_plan.h). */
+
+/* ---- copying items --------------------------------------------------------------------------- */
+
+/* Returns the part of the staging memory that the exchange in progress uses. */
+static unsigned char *dpari_hx_staging(const dpar_halo_plan *plan)
+{
+    return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
+}
+
+/* Prefetches the cache lines where the rows of a box begin and end. */
+static void dpari_hx_ask_rows(const dpar_halo_plan *plan, const dpari_hx_item *item)
+{
+    const int64_t size = dpar_type_bytes(plan->field[item->field].type);
+    const int64_t step = size * item->own_step[item->row], row = item->extent[item->row] * step;
+    const unsigned char *at = dpari_hx_mine(plan, item);
+    int64_t index[DPARI_HX_DIMS] = {0};
+    int32_t d;
+    do {
+        dpari_stride_ask_line(at - step);
+        dpari_stride_ask_line(at + row);
+        for (d = 0; d < item->dims; d++) {
+            if (d == item->row || (d == item->dims - 1 && item->own_step[d] == 1)) {
+                continue;
+            }
+            at += size * item->own_step[d];
+            if (++index[d] < item->extent[d]) {
+                break;
+            }
+            at -= size * item->own_step[d] * index[d];
+            index[d] = 0;
+        }
+    } while (d < item->dims);
+}
+
+/* Prefetches the lines at the ends of rows. Peers that read boxes in place have also read these
+ * lines, in which halos of other sides are written. Without the prefetch, stores would wait for one
+ * line after the other. Blocks of 32^3 cut along planes take a quarter less time with it. If there
+ * are too many lines, the first are evicted before they are used: eight fields of 64^3 take 2 %
+ * less time without it. */
+static void dpari_hx_ask(const dpar_halo_plan *plan)
+{
+    const dpari_hx_step *last = &plan->step[plan->forward - 1];
+    const int64_t end = last->s + last->s_items;
+    int64_t k;
+    for (k = 0; k < end && plan->asks; k++) {
+        const dpari_hx_item *item = &plan->item[k];
+        if (item->row >= 0) {
+            dpari_hx_ask_rows(plan, item);
+        }
+    }
+}
+
+/* Takes n items whose senders are ready into this rank's arrays. */
+static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
+{
+    const double began = dpari_exchange_clock(&plan->x);
+    int64_t k;
+    for (k = first; k < first + n; k += plan->item[k].taken.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->take_mate;
+        if (item->take_mate < 0) {
+            continue;
+        }
+        if (item->taken.runs > 0) {
+            dpari_stride_run_list(&item->take, plan->spot + item->taken.at, item->taken.runs,
+                                  plan->part[item->mine], dpari_hx_base(plan, item));
+        } else if (item->take_mate > 0) {
+            dpari_stride_run_beside(&item->take, dpari_hx_mine(plan, item),
+                                    dpari_hx_from(plan, item), &other->take,
+                                    dpari_hx_mine(plan, other), dpari_hx_from(plan, other));
+        } else {
+            dpari_stride_run(&item->take, dpari_hx_mine(plan, item), dpari_hx_from(plan, item));
+        }
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
+}
+
+/* ---- functions that an exchange calls -------------------------------------------------------- */
+
+/* Packs the boxes of a step that other ranks get into the staging memory: those of S, or in an
+ * adjoint those of R. */
+static dpar_status dpari_hx_pack_step(void *of, int32_t s)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
+    const dpari_hx_step *step = &plan->step[s];
+    const int sends = plan->x.mode == DPAR_HALO_FORWARD;
+    const int64_t first = sends ? step->s : step->r;
+    const int64_t end = first + (sends ? step->s_items : step->r_items);
+    const double began = dpari_exchange_clock(&plan->x);
+    unsigned char *to = dpari_hx_staging(plan);
+    int64_t k;
+    for (k = first; k < end; k += plan->item[k].given.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
+        if (!item->packs || item->give_mate < 0) {
+            continue;
+        }
+        if (item->given.runs > 0) {
+            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
+                                  plan->part[item->mine]);
+        } else if (item->give_mate > 0) {
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
+        } else {
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
+        }
+    }
+    if (plan->elsewhere) {
+        dpari_hx_move(plan, first, end - first, 0);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
+    return plan->elsewhere ? dpari_hx_settle(plan) : DPAR_OK;
+}
+
+/* Returns where the message from peer i arrives, or where the one to it is packed. */
+static unsigned char *dpari_hx_message(void *of, int32_t s, int32_t i, int sends)
+{
+    const dpar_halo_plan *plan = (const dpar_halo_plan *)of;
+    const dpari_hx_flow *flow = &plan->peer[i].flow[s];
+    return sends ? dpari_hx_staging(plan) + flow->out_at : plan->arrivals + flow->in_at;
+}
+
+/* Takes the boxes that this rank sends to itself and that wait for no peer. */
+static void dpari_hx_take_own(void *of, int32_t s)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
+    const dpari_hx_step *step = &plan->step[s];
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
+        dpari_hx_take(plan, step->r, step->self);
+    } else {
+        dpari_hx_take(plan, step->s, plan->x.step[s].alone ? step->s_items : step->own_first);
+    }
+}
+
+/* Reads the addresses of a peer's arrays, which have changed. */
+static DPARI_COLD dpar_status dpari_hx_read_addresses(dpar_halo_plan *plan, dpari_hx_peer *peer,
+                                                      uint64_t version)
+{
+    int32_t f;
+    for (f = 0; f < 2 * plan->fields; f++) {
+        peer->at[f] = (const unsigned char *)dpari_at(plan->x.world, peer->refs[f]);
+        if (peer->refs[f] != 0 && peer->at[f] == NULL) {
+            return dpari_exchange_unmapped(&plan->x, peer->refs[f]);
+        }
+    }
+    peer->version = version;
+    return DPAR_OK;
+}
+
+/* Takes the boxes of a peer. An adjoint adds them later, in the order of S. */
+static dpar_status dpari_hx_take_peer(void *of, int32_t s, int32_t i)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
+    dpari_hx_peer *peer = &plan->peer[i];
+    const dpari_hx_flow *flow = &peer->flow[s];
+    if (flow->reads[plan->x.mode]) {
+        const uint64_t version = plan->x.peer[i].line[plan->x.step[s].line].place[DPARI_HX_VERSION];
+        if (version != peer->version) {
+            const dpar_status status = dpari_hx_read_addresses(plan, peer, version);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
+    }
+    if (plan->x.mode == DPAR_HALO_FORWARD) {
+        dpari_hx_take(plan, flow->first, flow->boxes);
+    }
+    return DPAR_OK;
+}
+
+/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach, after the
+ * last of them has arrived. The latter are one batch, and therefore one launch on a device. */
+static dpar_status dpari_hx_finish(void *of, int32_t s)
+{
+    dpar_halo_plan *plan = (dpar_halo_plan *)of;
+    const dpari_hx_step *step = &plan->step[s];
+    double began;
+    if (plan->x.mode == DPAR_HALO_ADJOINT) {
+        dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
+    }
+    if (!plan->elsewhere) {
+        return DPAR_OK;
+    }
+    began = dpari_exchange_clock(&plan->x);
+    if (plan->x.mode == DPAR_HALO_ADJOINT) {
+        dpari_hx_move(plan, step->s, step->s_items, 1);
+    } else {
+        dpari_hx_move(plan, step->r, step->r_items, 1);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
+    return dpari_hx_settle(plan);
+}
+
+DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan)
+{
+    plan->x.plan = plan;
+    plan->x.pack = dpari_hx_pack_step;
+    plan->x.message = dpari_hx_message;
+    plan->x.take_own = dpari_hx_take_own;
+    plan->x.take = dpari_hx_take_peer;
+    plan->x.finish = dpari_hx_finish;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Waits for the moves that a failed exchange has begun, and returns its status. */
+static dpar_status dpari_hx_ended(dpar_halo_plan *plan, dpar_status status)
+{
+    if (status < DPAR_OK && plan->elsewhere) {
+        (void)dpari_hx_settle(plan);
+    }
+    return status;
+}
+
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
+static dpar_status dpari_hx_begin(dpar_halo_plan *plan, int32_t op)
+{
+    const dpar_status status = dpari_exchange_may_begin(&plan->x);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (op == DPAR_COPY) {
+        dpari_hx_ask(plan);
+    }
+    plan->x.lends = plan->lends[op != DPAR_COPY];
+    return dpari_hx_ended(plan, dpari_exchange_begin(&plan->x, op, 0));
+}
+
+DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan)
+{
+    return plan ? dpari_hx_begin(plan, DPAR_COPY) : DPAR_E_ARG;
+}
+
+/* Prepares the items again if they are prepared for another op. */
+DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *plan, int32_t op)
+{
+    int32_t s, i;
+    int64_t k;
+    if (!plan) {
+        return DPAR_E_ARG;
+    }
+    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
+        return dpari_comm_wrong(
+            plan->comm,
+            "dpar_halo_plan_reduce_begin: op is %d; it must be DPAR_SUM, DPAR_MAX or "
+            "DPAR_MIN",
+            op);
+    }
+    for (i = 0; i < plan->fields; i++) {
+        if (!dpari_type_can_reduce(plan->field[i].type)) {
+            return dpari_comm_wrong(
+                plan->comm,
+                "dpar_halo_plan_reduce_begin: field %d has type %s, which cannot be combined", i,
+                dpar_type_name(plan->field[i].type));
+        }
+    }
+    for (s = 0; s < plan->x.steps && op != plan->prepared && !plan->x.active; s++) {
+        if (plan->step[s].modes == 1 << DPAR_HALO_FORWARD) {
+            continue;
+        }
+        for (k = 0; k < plan->step[s].s_items; k++) {
+            dpari_hx_prepare(plan, &plan->item[plan->step[s].s + k], op);
+        }
+        for (k = 0; k < plan->step[s].r_items; k++) {
+            dpari_hx_item *item = &plan->item[plan->step[s].r + k];
+            if (item->wiper != 0) { /* this halo becomes 0 with a sum, or when it is given */
+                item->give.clear = item[item->wiper].take.beside == 0;
+            }
+        }
+        dpari_hx_gather_sends(plan, &plan->step[s], 1);
+    }
+    if (!plan->x.active) {
+        plan->prepared = op;
+    }
+    return dpari_hx_begin(plan, op);
+}
+
+DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *plan)
+{
+    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 0)) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *plan)
+{
+    return plan ? dpari_hx_ended(plan, dpari_exchange_advance(&plan->x, 1)) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *plan)
+{
+    const dpar_status status = dpar_halo_plan_begin(plan);
+    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
+}
+
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *plan, int32_t op)
+{
+    const dpar_status status = dpar_halo_plan_reduce_begin(plan, op);
+    return status == DPAR_OK ? dpar_halo_plan_end(plan) : status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *plan)
+{
+    dpar_status status;
+    int32_t refused;
+    if (!plan) {
+        return DPAR_OK;
+    }
+    status = dpari_exchange_close(&plan->x, "dpar_halo_plan_free: ", &refused);
+    if (refused) {
+        return status;
+    }
+    if (plan->elsewhere) {
+        (void)dpari_hx_settle(plan); /* waits for moves that a broken exchange has begun */
+        (void)dpari_hx_pin_all(plan, 0);
+    }
+    dpar_comm_release(plan->x.world ? plan->x.node : plan->comm, plan->x.memory);
+    return dpari_object_end(status, plan->owned);
+}
+
+/* ==== halo/halo_traffic.c ==== */
+
+/* Lists what an exchange moves: the peers, the bytes and the method. Called by
+ * dpar_halo_plan_report in dpar_debug.h and by the layers of dpar_spatial.h. */
+
+/* Returns the distance of the blocks of two ranks in the mesh of field 0, in blocks: the largest
+ * along any mesh axis, or 0 if a rank has no block. In periodic dims the shorter direction counts.
+ */
+static int32_t dpari_hx_hops(const dpar_halo_plan *plan, int32_t a, int32_t b)
+{
+    const dpar_halo *halo = plan->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], rank[2], block[2];
+    int32_t most = 0, i, k;
+    rank[0] = a;
+    rank[1] = b;
+    for (k = 0; k < 2; k++) {
+        block[k] = rank[k];
+        for (i = 0; halo->owner && i < halo->grid.mesh.size; i++) {
+            if (halo->owner[i] == rank[k]) {
+                block[k] = halo->grid.mesh.first_rank + i;
+            }
+        }
+        if (!dpar_mesh_coords(&halo->grid.mesh, block[k], at[k])) {
+            return 0;
+        }
+    }
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        const dpar_placement *placement = &halo->grid.axis[i];
+        const int32_t size = halo->grid.mesh.axis[i].size;
+        int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
+        if (placement->kind == DPAR_PLACEMENT_SHARD && (halo->periodic >> placement->dim & 1u) &&
+            size - n < n) {
+            n = size - n;
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+DPARI_API DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_plan *plan, int32_t k,
+                                             dpari_hx_traffic *traffic)
+{
+    int32_t peer = k, s;
+    int64_t i;
+    if (!plan || !traffic || k < 0 || k > plan->x.peers) {
+        return 0;
+    }
+    dpari_zero(traffic, sizeof *traffic);
+    peer = k == plan->x.peers ? -1 : k;
+    traffic->peer = peer < 0 ? plan->comm->rank : plan->x.peer[peer].rank;
+    traffic->hops = dpari_hx_hops(plan, plan->comm->rank, traffic->peer);
+    traffic->way =
+        peer >= 0 && dpari_exchange_sends(&plan->x, peer) ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
+    for (s = 0; s < plan->forward; s++) {
+        const dpari_hx_step *step = &plan->step[s];
+        const int64_t first = peer < 0 ? step->r : step->s;
+        const int64_t n = peer < 0 ? step->self : step->s_items;
+        for (i = first; i < first + n; i++) {
+            const dpari_hx_item *item = &plan->item[i];
+            const int32_t type = plan->field[item->field].type, width = dpar_type_bytes(type);
+            const int64_t bytes =
+                item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
+            if (item->peer != peer) {
+                continue;
+            }
+            traffic->pieces++;
+            traffic->bytes += bytes;
+            traffic->direct += item->packs ? 0 : bytes;
+            traffic->runs +=
+                item->elements * width /
+                dpari_hx_in_a_row(item->extent, peer < 0 ? item->other_step : item->own_step,
+                                  item->dims, type);
+        }
+    }
+    if (traffic->direct > 0) {
+        traffic->way = DPAR_HALO_DIRECT;
+    }
+    return peer >= 0 || traffic->pieces > 0;
+}
+
+/* ==== halo/halo_exchange.c ==== */
+
+/* Plans exchanges: decides about the steps, divides the plan's memory into its tables, and connects
+ * it with the plans of the peers.
+ *
+ * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items
+ * (halo_items.c).
+ * Peers that share memory exchange references to staging memory and arrays; other peers exchange
+ * messages. Both ranks make the same decisions from the same numbers, so that nothing else needs to
+ * be negotiated. halo_plan.h explains how the exchange then runs.
+ *
+ * First each rank checks its fields (halo_fields.c) and computes the size of its plan, so that the
+ * memory can be allocated at once. Then the ranks agree that all have succeeded and describe the
+ * same fields. After that, a failure on one rank is reported to the other ranks at the next
+ * agreement. */
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* The numbers that decide how large a plan is. items and peers are upper bounds. */
+typedef struct dpari_hx_size {
+    int64_t items, peers, moves; /* moves: number of items in memory that the CPU does not reach */
+    int32_t fields, ranks, steps;
+    int32_t ordered; /* 1 if the plan exchanges dim by dim */
+    int32_t cut;     /* the only dim that is cut, counted from the last one, if it has steps of its
+                        own (DPARI_HX_CUT); otherwise -1 */
+    int32_t forward; /* number of steps of a forward exchange */
+} dpari_hx_size;
+
+/* Returns the most words that a rank sends to a peer in one message of planning. */
+static int64_t dpari_hx_words(int32_t fields, int32_t steps)
+{
+    return DPARI_HX_HEAD * (int64_t)steps + (int64_t)fields * DPARI_HX_WORDS;
+}
+
+/* Divides the memory of a plan into its tables, and computes its size. If memory is NULL, only
+ * computes the size and returns NULL. */
+static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, int64_t *bytes)
+{
+    dpari_room room;
+    dpar_halo_plan none, *x;
+    int64_t i;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    x = (dpar_halo_plan *)dpari_room_take(&room, 1, sizeof *x);
+    x = memory ? x : &none;
+    dpari_exchange_room(&x->x, &room, size->peers, size->steps, size->ranks);
+    x->field = (dpar_halo_field *)dpari_room_take(&room, size->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&room, size->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&room, 2 * size->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&room, size->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&room, size->ranks, sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&room, size->items, sizeof *x->item);
+    x->spot = (dpari_stride_spot *)dpari_room_take(&room, 2 * size->items,
+                                                   DPARI_STRIDE_FEW * sizeof *x->spot);
+    x->box = (dpar_mem_box *)dpari_room_take(&room, size->moves, sizeof *x->box);
+    x->span = (int64_t *)dpari_room_take(&room, size->fields, 4 * sizeof *x->span);
+    x->record = (int64_t *)dpari_room_take(
+        &room, 2 * size->peers * dpari_hx_words(size->fields, size->steps), sizeof *x->record);
+    for (i = 0; i < size->peers; i++) {
+        void *at = dpari_room_take(&room, 2 * size->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&room, size->fields, sizeof *x->array);
+        void *flow = dpari_room_take(&room, size->steps, sizeof *x->peer[0].flow);
+        if (memory) {
+            x->peer[i].flow = (dpari_hx_flow *)flow;
+            x->peer[i].at = (const unsigned char **)at;
+            x->peer[i].array = (dpari_hx_array *)array;
+        }
+    }
+    *bytes = room.used;
+    return (dpar_halo_plan *)memory;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Adds the dims that are cut to *steps, as bits counted from the last dim. Returns 0 if the points
+ * are not cells or the mesh does more than cut dims: such fields are not ordered unless the caller
+ * asks for it. */
+static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
+{
+    int32_t i;
+    for (i = 0; i < halo->grid.dims; i++) {
+        if (halo->points[i] != DPAR_HALO_AT_CELLS) {
+            return 0;
+        }
+    }
+    for (i = 0; i < halo->grid.mesh.axes; i++) {
+        if (halo->grid.mesh.axis[i].size <= 1) {
+            continue;
+        }
+        if (halo->grid.axis[i].kind != DPAR_PLACEMENT_SHARD) {
+            return 0;
+        }
+        *steps |= (uint32_t)1 << (halo->grid.dims - 1 - halo->grid.axis[i].dim);
+    }
+    return 1;
+}
+
+/* True if a plan with desc.ordered 0 exchanges dim by dim, because that takes no more waits. Edges
+ * and corners are then parts of other boxes, rows are complete along all dims but one, and ranks
+ * still wait for each other only once.
+ *
+ * *cut receives the dim that is cut, counted from the last one. Its messages wait for no other
+ * step, while each rank fills the halos of the other dims itself (DPARI_HX_CUT). *cut is -1 if no
+ * dim is cut, or only the last one: its halos have scattered points in place of rows, which cost
+ * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
+ */
+static int dpari_hx_prefers_order(const dpar_halo_plan_desc *desc, int32_t *cut)
+{
+    uint32_t meetings = 0;
+    int32_t i, corners = 0;
+    for (i = 0; i < desc->field_count; i++) {
+        const dpar_halo_field *field = &desc->field[i];
+        const dpar_halo *halo = field->halo;
+        corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
+        if (!dpari_hx_can_order(field) || dpari_hx_mem(field) ||
+            !dpari_hx_meetings(halo, &meetings)) {
+            return 0;
+        }
+    }
+    if (desc->shared || !corners || (meetings & (meetings - 1)) != 0) {
+        return 0;
+    }
+    *cut = -1;
+    if (meetings > 1) { /* *cut is the number of the only bit */
+        *cut = 0;
+        while (meetings > 1) {
+            ++*cut;
+            meetings >>= 1;
+        }
+    }
+    return 1;
+}
+
+/* Computes the number of steps of a plan of `dims` dims. With a cut dim, the steps of an adjoint
+ * follow those of a forward exchange. Otherwise both have the same steps. */
+static void dpari_hx_count_steps(dpari_hx_size *size, int32_t dims)
+{
+    if (size->cut >= 0) {
+        size->forward = 2 * dims - 1;
+        size->steps = size->forward + dims;
+        return;
+    }
+    size->forward = size->ordered ? dims : 1;
+    size->steps = size->forward;
+}
+
+/* Returns step i of a plan, or for -1 the step that exchanges everything at once.
+ *
+ * With a cut dim, a forward exchange has these steps: the halos of the other dims next to own
+ * planes, the cut dim, and the halos of the other dims next to the received planes. An adjoint has
+ * one step for each dim. */
+static dpari_hx_step dpari_hx_step_of(const dpari_hx_size *size, int32_t i)
+{
+    const int32_t others = size->steps - size->forward - 1; /* dims that are not cut */
+    dpari_hx_step step;
+    dpari_zero(&step, sizeof step);
+    step.modes = 1 << DPAR_HALO_FORWARD | 1 << DPAR_HALO_ADJOINT;
+    step.number = size->ordered ? i : -1;
+    step.cut = size->cut;
+    if (i < 0 || size->cut < 0) {
+        return step;
+    }
+    if (i >= size->forward) {
+        step.modes = 1 << DPAR_HALO_ADJOINT;
+        step.along = DPARI_HX_WIDE;
+        step.number = i - size->forward;
+        return step;
+    }
+    step.modes = 1 << DPAR_HALO_FORWARD;
+    if (i == others) {
+        step.along = DPARI_HX_CUT;
+        step.number = size->cut;
+    } else {
+        const int32_t k = i < others ? i : i - others - 1;
+        step.along = i < others ? DPARI_HX_OWN_PLANES : DPARI_HX_HALO_PLANES;
+        step.number = k + (k >= size->cut);
+    }
+    return step;
+}
+
+/* Adds what a step moves for one field, in both directions, to the size of the plan. */
+static dpar_status dpari_hx_measure_step(const dpar_halo_plan_desc *desc,
+                                         const dpar_halo_field *field, int32_t rank,
+                                         const dpari_hx_step *step, dpari_hx_size *size,
+                                         dpar_why *why)
+{
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    int32_t direction;
+    for (direction = 0; direction < 2; direction++) {
+        const dpar_status status =
+            dpari_hx_begin_walk(&walk, field, rank, step, direction, dpari_hx_moves(desc), why);
+        if (status == DPAR_DONE) {
+            continue;
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        while (dpari_hx_next(&walk, &transfer)) {
+            const int32_t parts = dpari_hx_parts(field, &transfer);
+            size->items += parts;
+            if (dpari_hx_mem(field)) {
+                size->moves += parts;
+            }
+            size->peers += transfer.peer != rank;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Checks all fields, decides about the order, and computes the size of the plan. */
+static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                    dpari_hx_size *size, dpar_why *why)
+{
+    const dpar_halo_field *fields = desc->field;
+    const int32_t n = desc->field_count;
+    /* If desc.ordered is 0, another rank may be unable to exchange dim by dim. Therefore the boxes
+     * of an exchange of all dims at once, which is step -1, are counted too. */
+    const int32_t first = desc->ordered ? 0 : -1;
+    dpar_status status;
+    int32_t i, number, end, dims = 1;
+    dpari_zero(size, sizeof *size);
+    size->fields = n;
+    size->ranks = comm->size;
+    size->cut = -1;
+    status = dpari_hx_check_fields(comm, desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    size->ordered = desc->ordered || dpari_hx_prefers_order(desc, &size->cut);
+    for (i = 0; i < n && size->ordered; i++) {
+        dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
+    }
+    dpari_hx_count_steps(size, dims);
+    end = size->ordered ? size->steps : 0;
+    for (i = 0; i < n; i++) {
+        for (number = first; number < end; number++) {
+            const dpari_hx_step step = dpari_hx_step_of(size, number);
+            status = dpari_hx_measure_step(desc, &fields[i], comm->rank, &step, size, why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
+    }
+    size->peers = dpari_least(size->peers, comm->size);
+    return DPAR_OK;
+}
+
+/* Checks a descriptor and computes the size of its plan. Local. */
+static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                       dpari_hx_size *size, dpar_why *why)
+{
+    if (!desc->field) {
+        return dpari_wrong(why, "halo: desc.field is NULL");
+    }
+    if (desc->field_count < 1 || desc->field_count > 4096) {
+        return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
+                           desc->field_count);
+    }
+    if (desc->shared && desc->ordered) {
+        return dpari_wrong(why,
+                           "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
+                           "exchanged at once");
+    }
+    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
+        return dpari_wrong(why,
+                           "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
+                           desc->ordered, desc->shared, desc->timers);
+    }
+    if (desc->method < DPAR_HALO_AUTO || desc->method > DPAR_HALO_DIRECT || desc->run_bytes < 0 ||
+        desc->tag < 0) {
+        return dpari_wrong(
+            why,
+            "halo: desc.method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more "
+            "allowed)",
+            desc->method, desc->run_bytes, desc->tag);
+    }
+    return dpari_hx_measure(comm, desc, size, why);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
+                                                const dpar_halo_plan_desc *desc, int64_t *bytes,
+                                                dpar_why *why)
+{
+    dpari_hx_size size;
+    const dpar_status status = dpari_hx_check_desc(comm, desc, &size, why);
+    if (status == DPAR_OK) {
+        (void)dpari_hx_layout(&size, NULL, bytes);
+    }
+    return status;
+}
+
+/* ---- agreeing -------------------------------------------------------------------------------- */
+
+/* Makes all ranks exchange dim by dim, or none. Some ranks may be unable to, because arrays may be
+ * in device memory, or compact, on some ranks only. Collective. */
+static dpar_status dpari_hx_agree_on_order(dpar_comm *comm, dpari_hx_size *size, dpar_why *why)
+{
+    int32_t all = 0;
+    const dpar_status status =
+        dpar_all_reduce(comm, &size->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    if (!all) {
+        size->ordered = 0;
+        size->cut = -1;
+        dpari_hx_count_steps(size, 1);
+    }
+    return DPAR_OK;
+}
+
+/* Returns the record of `words` words that is sent to peer i. */
+static int64_t *dpari_hx_to_peer(const dpar_halo_plan *plan, int32_t i, int64_t words)
+{
+    return plan->record + plan->x.peers * dpari_hx_words(plan->fields, plan->x.steps) + i * words;
+}
+
+/* Sends the records of dpari_hx_to_peer, and receives those of the peers in plan->record. */
+static dpar_status dpari_hx_exchange_records(dpar_halo_plan *plan, int64_t words)
+{
+    return dpari_exchange_records(&plan->x, dpari_hx_to_peer(plan, 0, words), plan->record, words);
+}
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+/* Lists the ranks with which this rank exchanges boxes, in ascending order. */
+static void dpari_hx_mark_peers(dpar_halo_plan *plan)
+{
+    dpari_hx_walk walk;
+    dpar_transfer transfer;
+    int32_t i, direction, s;
+    for (i = 0; i < plan->fields; i++) {
+        for (s = 0; s < plan->x.steps; s++) {
+            for (direction = 0; direction < 2; direction++) {
+                dpar_status walks =
+                    dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
+                                        direction, dpari_hx_moves(&plan->options), NULL);
+                while (walks == DPAR_OK && dpari_hx_next(&walk, &transfer)) {
+                    plan->peer_of[transfer.peer] = 1;
+                }
+            }
+        }
+    }
+    plan->peer_of[plan->comm->rank] = 0;
+    for (i = 0; i < plan->comm->size; i++) {
+        if (plan->peer_of[i]) {
+            plan->x.peer[plan->x.peers].rank = i;
+            plan->x.peer[plan->x.peers].world = -1;
+            plan->peer_of[i] = ++plan->x.peers;
+        }
+    }
+}
+
+/* Exchanges dpari_hx_told of all fields with the peers. */
+static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
+{
+    const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
+    dpar_status status;
+    int32_t i, f;
+    for (i = 0; i < plan->x.peers; i++) {
+        int64_t *record = dpari_hx_to_peer(plan, i, words);
+        for (f = 0; f < plan->fields; f++, record += DPARI_HX_WORDS) {
+            dpari_hx_told *told = &plan->array[f].told;
+            told->reaches = plan->x.peer[i].world >= 0;
+            dpari_kern_copy(record, told, (int64_t)sizeof *told, 0);
+        }
+    }
+    status = dpari_hx_exchange_records(plan, words);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < plan->x.peers; i++) {
+        const int64_t *record = plan->record + i * words;
+        for (f = 0; f < plan->fields; f++, record += DPARI_HX_WORDS) {
+            dpari_hx_array *array = &plan->peer[i].array[f];
+            dpari_hx_dense(array, &plan->field[f], plan->x.peer[i].rank);
+            dpari_kern_copy(&array->told, record, (int64_t)sizeof array->told, 0);
+            array->compact = array->told.compact;
+            if (!array->told.reaches) {
+                plan->x.peer[i].world = -1;
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* Returns the first field that is not in the communicator's memory, or plan->fields if all are. */
 static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
@@ -5254,7 +5286,8 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
     const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
-    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    const int64_t refs =
+        plan->x.world ? dpari_exchange_lines((int64_t)sizeof(uint64_t) * 2 * plan->fields) : 0;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
@@ -5397,17 +5430,6 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Pins all memory of the plan for the devices that hold fields. */
-static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
-{
-    const dpar_status status = dpari_hx_pin_all(plan, 1);
-    if (status == DPAR_OK) {
-        return DPAR_OK;
-    }
-    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
-}
-
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
 static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 {
@@ -5422,7 +5444,12 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
-        status = dpari_hx_pin_plan(plan, why);
+        status = dpari_hx_pin_all(plan, 1);
+        if (status != DPAR_OK) {
+            (void)dpari_say(status, why,
+                            "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                            plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
+        }
     }
     return dpari_agree(plan->comm, status, why);
 }
@@ -5430,8 +5457,6 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 /* Does the collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
-    int32_t s;
-    int64_t at = 0;
     dpar_status status = dpari_exchange_find_node(&plan->x);
     if (status == DPAR_OK) {
         status = dpari_hx_exchange_arrays(plan);
@@ -5439,11 +5464,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < plan->x.steps; s++) {
-        at = dpari_hx_list(plan, s, at);
-    }
-    dpari_hx_flows(plan);
-    dpari_hx_mark_packed(plan);
+    dpari_hx_list_items(plan);
     status = dpari_agree(plan->comm, dpari_hx_alloc(plan, why), why);
     if (status == DPAR_OK) {
         status = dpari_hx_connect(plan, why);
@@ -5471,10 +5492,11 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
     for (i = 0; i < plan->fields; i++) {
         const dpar_halo_field *field = &plan->field[i];
         dpari_hx_array_of(&plan->array[i], field, plan->comm->rank);
-        plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
-                                  (later || dpari_ref(plan->x.world, field->data, 1) != 0);
-        plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
-                                  dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
+        plan->array[i].told.reach[0] = shares && !plan->array[i].told.elsewhere && field->data &&
+                                       (later || dpari_ref(plan->x.world, field->data, 1) != 0);
+        plan->array[i].told.reach[1] = shares && !plan->array[i].told.elsewhere &&
+                                       field->compact_halo &&
+                                       dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -5680,8 +5702,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
                                 dpari_hx_given(data, halos));
     }
     array = &plan->array[field];
-    if ((array->reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
+    if ((array->told.reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
+        (array->told.reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
@@ -6316,46 +6338,35 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     return points;
 }
 
-/* Checks that no two points have the same address: in ascending order of strides, each stride must
- * exceed the extent of the dims before it. */
+/* Checks that no two points have the same address. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
                                                    const dpari_gx_shape *shape, int32_t rank,
                                                    dpar_why *why)
 {
     const int32_t dims = grid->head.dims;
-    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
-    int64_t taken = 1; /* extent of the dims that were checked, in elements */
-    while (left != 0) {
-        int64_t step = INT64_MAX, points;
-        int32_t d, next = 0;
-        for (d = 0; d <= dims; d++) {
-            const int64_t size =
-                dpari_size(d < dims ? shape->field.stride[d] : shape->field.component_stride);
-            if ((left >> d & 1u) && size < step) {
-                step = size;
-                next = d;
-            }
-        }
-        left &= ~((uint32_t)1 << next);
-        points =
-            next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->field.components;
-        if (points > 1 && step < taken) {
-            if (next < dims) {
-                return dpari_wrong(
-                    why,
-                    "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
-                    "have the same address",
-                    rank, points, next, step);
-            }
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld components, %ld elements apart: several elements have "
-                "the same address",
-                rank, points, step);
-        }
-        taken += (points - 1) * step;
+    int64_t points[DPAR_MAX_DIMS + 1], stride[DPAR_MAX_DIMS + 1];
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        points[d] = dpari_gx_used_points(grid, &shape->field, d);
+        stride[d] = shape->field.stride[d];
     }
-    return DPAR_OK;
+    points[dims] = shape->field.components;
+    stride[dims] = shape->field.component_stride;
+    d = dpari_hx_overlapping_dim(stride, points, dims + 1);
+    if (d < 0) {
+        return DPAR_OK;
+    }
+    if (d == dims) {
+        return dpari_wrong(
+            why,
+            "grid: rank %d has %ld components, %ld elements apart: several elements have "
+            "the same address",
+            rank, points[d], dpari_size(stride[d]));
+    }
+    return dpari_wrong(why,
+                       "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
+                       "have the same address",
+                       rank, points[d], d, dpari_size(stride[d]));
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, int32_t type,
@@ -6721,7 +6732,6 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     int64_t at = 0;
     int32_t e;
     dpari_zero(copy, sizeof *copy);
-    dpari_zero(&piece, sizeof piece);
     copy->to_type = copy->from_type = shape->type;
     copy->op = DPAR_COPY;
     copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
@@ -6739,15 +6749,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     mirror->to = at * bytes;
     mirror->from =
         (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
-    piece.dims = copy->dims;
-    piece.to_type = piece.from_type = shape->type;
-    piece.op = DPAR_COPY;
-    piece.negate = copy->negate;
-    for (e = 0; e <= dims; e++) {
-        piece.extent[e] = copy->extent[e];
-        piece.to[e] = copy->to_stride[e];
-        piece.from[e] = copy->from_stride[e];
-    }
+    dpari_mem_piece(copy, &piece);
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
@@ -6827,25 +6829,18 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid,
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid,
-                                                  const dpari_gx_mirrors *mirrors,
-                                                  const dpar_halo_plan *exchange)
-{
-    const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
-    if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status,
-                        "grid: the halos at mirrors could not be filled in the device's memory");
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
                                          const dpar_halo_plan *exchange)
 {
     int32_t i;
     if (mirrors->box) {
-        return dpari_gx_fill_there(grid, mirrors, exchange);
+        const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
+        if (status != DPAR_OK) {
+            dpar_comm_abort(
+                grid->head.comm, status,
+                "grid: the halos at mirrors could not be filled in the device's memory");
+        }
+        return status;
     }
     for (i = 0; i < mirrors->count; i++) {
         const dpari_gx_mirror *mirror = &mirrors->mirror[i];
@@ -7885,8 +7880,14 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
                                   dpari_gx_plan **plan)
 {
-    const dpari_gx_set set = {grid, list, count, depth == grid->widest ? 0 : depth};
+    dpari_gx_set set = {grid, list, count, depth};
     int32_t i;
+    if (!grid) {
+        return DPAR_E_ARG;
+    }
+    if (depth == grid->widest) {
+        set.depth = 0;
+    }
     for (i = 0; grid->under_way > 0 && list && i < count; i++) {
         if (dpari_gx_in_progress(grid, list[i])) {
             return dpari_comm_wrong(
@@ -7904,11 +7905,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status;
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -7936,11 +7933,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status;
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }

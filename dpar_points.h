@@ -566,6 +566,96 @@ DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
     !defined(DPAR_POINTS_IMPLEMENTATION_DONE)
 #define DPAR_POINTS_IMPLEMENTATION_DONE
 
+/* ==== points/points_order.h ==== */
+
+/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for plans,
+ * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
+ * uses comm, but no plans. */
+
+/* An item to be sorted by key, then by id. `at` is its index before the sort. */
+typedef struct dpari_po_item {
+    int64_t key, id, at;
+} dpari_po_item;
+
+/* Compares an item with a key and an id. Returns -1 if it is before them, 0 if equal, 1 if after.
+ */
+DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
+{
+    if (a->key != key) {
+        return a->key < key ? -1 : 1;
+    }
+    if (a->id != id) {
+        return a->id < id ? -1 : 1;
+    }
+    return 0;
+}
+/* Sorts n items. Equal items keep their order. Returns the sorted items, which are in `item` or in
+ * `spare` (memory for n items). Costs O(n): one pass for each byte in which items differ. */
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
+
+/* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
+enum { DPARI_PO_PAGES = 8 }; /* the most calls of dpari_po_take */
+typedef struct dpari_po_pages {
+    void *at[DPARI_PO_PAGES];
+    int64_t bytes[DPARI_PO_PAGES];
+    int32_t used;
+} dpari_po_pages;
+/* Allocates n * bytes zeroed bytes. Returns NULL if that fails, which sets *st and a message, or if
+ * *st is an error already, so that callers check the status once, after several calls. */
+DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                   dpar_status *status, dpar_why *why);
+DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
+
+/* Returns the position of a cell on Hilbert's curve through a square with 2^31 cells per side, or
+ * through a cube with 2^21. Returns -1 if dims is not 2 or 3, or if the cell is outside.
+ * Consecutive cells of the curve share a side. */
+DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
+
+/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if its memory is a
+ * device's. */
+DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
+/* Returns status. If it is an error, *why receives the message of comm. */
+DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
+/* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
+ * if items are numbered from rank to rank. Collective. */
+DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
+                                          dpar_why *why);
+
+/* ==== points/points_mail.h ==== */
+
+/* points_mail - an all-to-all of items whose counts only the senders know. Each item is one number,
+ * or a few. Private. */
+
+/* The numbers sent and the numbers received are both sorted by rank. */
+typedef struct dpari_pt_mail {
+    dpar_comm *comm;
+    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where the next one for it
+                       is in `out`, how many are received from each rank, and where they begin in
+                       `in` */
+    int64_t *out, *in;
+    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
+    void *memory;
+} dpari_pt_mail;
+
+/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
+DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all);
+/* Begins an all-to-all of n items: counts them by destination, exchanges the counts and allocates
+ * `out` and `in`.
+ *
+ * to:     [n], the destination of each item.
+ * each:   how many numbers an item has.
+ * status: an earlier error of this rank, which all ranks then return.
+ *
+ * Collective. dpari_pt_close frees the memory, also after a failure. */
+DPARI_INTERNAL dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to,
+                                         int64_t n, int32_t each, dpar_status status,
+                                         dpar_why *why);
+/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
+ * the ranks that asked. Collective. */
+DPARI_INTERNAL dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why);
+DPARI_INTERNAL void dpari_pt_close(dpari_pt_mail *mail);
+
 /* ==== points/points_list.h ==== */
 
 /* points_list - stores lists of local indices as runs, and copies, clears and combines the values
@@ -610,6 +700,8 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
 /* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
  * points that make and run it, lowest first, are
  *
+ *     points_order    sorts, and allocates temporary memory
+ *     points_mail     sends items whose counts only the senders know
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_owner    finds out which ranks own and read an id
  *     points_run      packs and takes the values of exchanges that ../exchange runs
@@ -794,15 +886,14 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
  * If owners are known otherwise (consecutive ids, desc.owner or desc.layout), only the third round
  * is needed. If a rank finds an error, all ranks get it at the end of the round. */
 
-/* The lists of what this rank sends and receives, sorted by rank. Free them with
- * dpari_pt_both_free. */
+/* The lists of what this rank sends and receives, sorted by rank. They are in `pages`,
+ * which the caller frees. */
 typedef struct dpari_pt_both {
     int64_t *sends, *receives; /* [size] number of values to and from each rank */
     int32_t *send_at;          /* [sent] indices of own values for rank 0, for rank 1, ... */
     int32_t *receive_at;       /* local indices of ghosts from rank 0, from rank 1, ... */
     int64_t sent;              /* number of values sent */
-    void *pages[2];            /* the memory of the arrays */
-    int64_t bytes[2];
+    dpari_po_pages pages;
 } dpari_pt_both;
 
 /* Returns the number of entries of a table for n ids: a power of two, at least 1.5 n. */
@@ -818,10 +909,6 @@ DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points
  * as its peer receives. Collective. */
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
-DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
-/* Returns status. If it is an error, *why receives the message of comm. */
-DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
-                                            dpar_why *why);
 
 /* ==== points/points_run.h ==== */
 
@@ -830,61 +917,215 @@ DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status s
 /* Sets the functions that ../exchange calls. The peers must be known. */
 DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan);
 
-/* ==== points/points_order.h ==== */
+/* ==== points/points_order.c ==== */
 
-/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for
- * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
- * uses comm, but no plans. */
+/* Sorts, numbers items from rank to rank, and allocates temporary pages, for plans, partitions and
+ * movements (points_owner.c, points_part.c, points_move.c). */
 
-/* An item to be sorted by key, then by id. `at` is its index before the sort. */
-typedef struct dpari_po_item {
-    int64_t key, id, at;
-} dpari_po_item;
-
-/* Compares an item with a key and an id. Returns -1 if it is before them, 0 if equal, 1 if after.
- */
-DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
+/* Returns a byte of the key, or with by_id of the id. The sign bit is inverted, so that unsigned
+ * bytes have the order of signed numbers. */
+DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
 {
-    if (a->key != key) {
-        return a->key < key ? -1 : 1;
-    }
-    if (a->id != id) {
-        return a->id < id ? -1 : 1;
-    }
-    return 0;
+    const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
+    return (size_t)(v >> shift & 255u);
 }
-/* Sorts n items. Equal items keep their order. Returns the sorted items, which are in `item` or in
- * `spare` (memory for n items). Costs O(n): one pass for each byte in which items differ. */
-DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
-/* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
-enum { DPARI_PO_PAGES = 8 }; /* the most calls of dpari_po_take */
-typedef struct dpari_po_pages {
-    void *at[DPARI_PO_PAGES];
-    int64_t bytes[DPARI_PO_PAGES];
-    int32_t used;
-} dpari_po_pages;
-/* Allocates n * bytes zeroed bytes. Returns NULL if that fails, which sets *st and a message, or if
- * *st is an error already, so that callers check the status once, after several calls. */
-DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
-                                   dpar_status *status, dpar_why *why);
-DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
+/* Copies the items to `out`, sorted by one byte. Returns 0 if all have the same byte, and then
+ * copies nothing. */
+static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
+                         int32_t shift)
+{
+    int64_t next[256], i, all = 0;
+    int32_t k;
+    dpari_zero(next, sizeof next);
+    for (i = 0; i < n; i++) {
+        next[dpari_po_digit(&item[i], by_id, shift)]++;
+    }
+    if (next[dpari_po_digit(item, by_id, shift)] == n) {
+        return 0;
+    }
+    for (k = 0; k < 256; k++) {
+        const int64_t count = next[k];
+        next[k] = all;
+        all += count;
+    }
+    for (i = 0; i < n; i++) {
+        out[next[dpari_po_digit(&item[i], by_id, shift)]++] = item[i];
+    }
+    return 1;
+}
 
-/* Returns the position of a cell on Hilbert's curve through a square with 2^31 cells per side, or
- * through a cube with 2^21. Returns -1 if dims is not 2 or 3, or if the cell is outside.
- * Consecutive cells of the curve share a side. */
-DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
+/* True if items are sorted already: by id, or by key and id. */
+static int dpari_po_is_sorted(const dpari_po_item *item, int64_t n, int by_id)
+{
+    int64_t i;
+    for (i = 1; i < n; i++) {
+        if (by_id ? item[i - 1].id > item[i].id
+                  : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) > 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
 
-/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if its memory is a
- * device's. */
-DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
-/* Returns status. If it is an error, *why receives the message of comm. */
-DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
-                                            dpar_why *why);
-/* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
- * if items are numbered from rank to rank. Collective. */
-DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
-                                          dpar_why *why);
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
+{
+    int32_t by_id, shift;
+    /* Sorts by id, then by key, from the lowest byte to the highest. Each pass keeps the order of
+     * the passes before it among equal bytes. */
+    for (by_id = 1; by_id >= 0; by_id--) {
+        if (dpari_po_is_sorted(item, n, by_id)) {
+            continue;
+        }
+        for (shift = 0; shift < 64; shift += 8) {
+            if (dpari_po_deal(item, spare, n, by_id, shift)) {
+                dpari_po_item *const swapped = item;
+                item = spare;
+                spare = swapped;
+            }
+        }
+    }
+    return item;
+}
+
+DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                              dpar_status *status, dpar_why *why)
+{
+    int64_t all = 0;
+    void *at = NULL;
+    if (*status != DPAR_OK) {
+        return NULL;
+    }
+    if (dpari_mul(n, bytes, &all) && pages->used < DPARI_PO_PAGES) {
+        at = dpari_os_pages(all + 8);
+    }
+    if (!at) {
+        *status =
+            dpari_say(DPAR_E_MEMORY, why,
+                      "no memory for a temporary array of %ld elements of %ld bytes", n, bytes);
+        return NULL;
+    }
+    pages->at[pages->used] = at;
+    pages->bytes[pages->used++] = all + 8;
+    return at;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *pages)
+{
+    while (pages->used > 0) {
+        pages->used--;
+        dpari_os_unmap(pages->at[pages->used], pages->bytes[pages->used]);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why)
+{
+    if (!comm->mem || comm->node || dpari_world_of(comm)) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "points are in the host's memory, but the communicator sends a device's");
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                                       dpar_why *why)
+{
+    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
+                                                     dpar_why *why)
+{
+    dpari_po_pages pages;
+    dpar_status status = DPAR_OK;
+    int64_t *all;
+    int32_t r;
+    dpari_zero(&pages, sizeof pages);
+    all = (int64_t *)dpari_po_take(&pages, comm->size, 8, &status, why);
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
+    }
+    *first = 0;
+    for (r = 0; r < comm->rank && status == DPAR_OK; r++) {
+        *first += all[r];
+    }
+    dpari_po_free(&pages);
+    return status;
+}
+
+/* ==== points/points_mail.c ==== */
+
+/* Sends items to other ranks, for the search for owners and for movements (points_owner.c,
+ * points_move.c). */
+
+DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all)
+{
+    int32_t i;
+    *all = 0;
+    for (i = 0; i < n; i++) {
+        at[i] = *all;
+        *all += count[i];
+    }
+}
+
+/* Allocates memory for n numbers. */
+static dpar_status dpari_pt_numbers(dpar_comm *comm, int64_t n, void **memory, dpar_why *why)
+{
+    return dpari_po_explain(comm, dpar_comm_alloc(comm, (int64_t)sizeof(int64_t) * n, memory), why);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm,
+                                                    const int32_t *to, int64_t n, int32_t each,
+                                                    dpar_status status, dpar_why *why)
+{
+    const int32_t p = comm->size;
+    void *counts = NULL;
+    int64_t i;
+    dpari_zero(mail, sizeof *mail);
+    mail->comm = comm;
+    if (status == DPAR_OK) {
+        status = dpari_pt_numbers(comm, 4 * (int64_t)p, &counts, why);
+    }
+    mail->count = (int64_t *)counts;
+    status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < n; i++) {
+        mail->count[to[i]] += each;
+    }
+    status = dpari_po_explain(
+        comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
+    if (status == DPAR_OK) {
+        dpari_pt_add_up(mail->count, mail->count + p, p, &mail->outs);
+        dpari_pt_add_up(mail->count + 2 * p, mail->count + 3 * p, p, &mail->ins);
+        status = dpari_pt_numbers(comm, mail->outs + mail->ins + 1, &mail->memory, why);
+    }
+    mail->out = (int64_t *)mail->memory;
+    mail->in = mail->out ? mail->out + mail->outs : NULL;
+    return dpari_agree_on(comm, status, "points", NULL, NULL, why);
+}
+
+DPARI_INTERNAL dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
+{
+    int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
+    dpar_status status;
+    if (back) {
+        status =
+            dpar_all_to_all_v(mail->comm, mail->in, in, NULL, mail->out, n, NULL, DPAR_I64, NULL);
+    } else {
+        status =
+            dpar_all_to_all_v(mail->comm, mail->out, n, NULL, mail->in, in, NULL, DPAR_I64, NULL);
+    }
+    return dpari_po_explain(mail->comm, status, why);
+}
+
+DPARI_INTERNAL void dpari_pt_close(dpari_pt_mail *mail)
+{
+    dpar_comm_release(mail->comm, mail->memory);
+    dpar_comm_release(mail->comm, mail->count);
+}
 
 /* ==== points/points_list.c ==== */
 
@@ -1311,101 +1552,6 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
     return at >= 0 ? at : dpari_pt_find(&plan->table, id);
 }
 
-/* ---- mail -------------------------------------------------------------------------------------
- *
- * An all-to-all of numbers whose counts only the senders know. The numbers sent and the numbers
- * received are both sorted by rank. */
-typedef struct dpari_pt_mail {
-    dpar_comm *comm;
-    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where they begin in `out`,
-                       how many are received from each rank, and where they begin in `in` */
-    int64_t *out, *in;
-    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
-    void *memory;
-} dpari_pt_mail;
-
-/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
-static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all)
-{
-    int32_t i;
-    *all = 0;
-    for (i = 0; i < n; i++) {
-        at[i] = *all;
-        *all += count[i];
-    }
-}
-
-DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
-                                            dpar_why *why)
-{
-    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
-}
-
-/* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
- * `out` and `in`. mail->count + size then has the place of the next number for each rank.
- *
- * to:     [n], the destination of each number.
- * status: an earlier error of this rank, which all ranks then return.
- *
- * Collective. dpari_pt_close frees the memory, also after a failure. */
-static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to, int64_t n,
-                                 dpar_status status, dpar_why *why)
-{
-    const int32_t p = comm->size;
-    void *counts = NULL;
-    int64_t i;
-    dpari_zero(mail, sizeof *mail);
-    mail->comm = comm;
-    if (status == DPAR_OK) {
-        status = dpari_pt_explain(
-            comm, dpar_comm_alloc(comm, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
-    }
-    mail->count = (int64_t *)counts;
-    status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    for (i = 0; i < n; i++) {
-        mail->count[to[i]]++;
-    }
-    status = dpari_pt_explain(
-        comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
-    if (status == DPAR_OK) {
-        dpari_pt_add_up(mail->count, mail->count + p, p, &mail->outs);
-        dpari_pt_add_up(mail->count + 2 * p, mail->count + 3 * p, p, &mail->ins);
-        status = dpari_pt_explain(
-            comm,
-            dpar_comm_alloc(comm, (int64_t)sizeof(int64_t) * (mail->outs + mail->ins + 1),
-                            &mail->memory),
-            why);
-    }
-    mail->out = (int64_t *)mail->memory;
-    mail->in = mail->out ? mail->out + mail->outs : NULL;
-    return dpari_agree_on(comm, status, "points", NULL, NULL, why);
-}
-
-/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
- * the ranks that asked. */
-static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
-{
-    int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
-    dpar_status status;
-    if (back) {
-        status =
-            dpar_all_to_all_v(mail->comm, mail->in, in, NULL, mail->out, n, NULL, DPAR_I64, NULL);
-    } else {
-        status =
-            dpar_all_to_all_v(mail->comm, mail->out, n, NULL, mail->in, in, NULL, DPAR_I64, NULL);
-    }
-    return dpari_pt_explain(mail->comm, status, why);
-}
-
-static void dpari_pt_close(dpari_pt_mail *mail)
-{
-    dpar_comm_release(mail->comm, mail->memory);
-    dpar_comm_release(mail->comm, mail->count);
-}
-
 /* ---- owners ---------------------------------------------------------------------------------- */
 
 /* Reports a ghost that no rank owns. */
@@ -1439,14 +1585,14 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * comm->size;
     int64_t *count, g, all = 0;
     void *memory = NULL;
-    dpar_status status = dpari_pt_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
+    dpar_status status = dpari_po_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         dpar_comm_release(comm, memory);
         return status;
     }
     count = (int64_t *)memory;
-    status = dpari_pt_explain(
+    status = dpari_po_explain(
         comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
     dpari_pt_add_up(count, count + comm->size, comm->size, &all);
     plan->head.first_id = count[comm->size + comm->rank];
@@ -1488,17 +1634,12 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
     return DPAR_OK;
 }
 
-static int32_t dpari_pt_home(int64_t id, int32_t ranks)
-{
-    return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
-}
-
 /* Computes the home of each of n ids. dpari_pt_deal later replaces it by a place. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        home[i] = dpari_pt_home(id[i], ranks);
+        home[i] = (int32_t)((dpari_pt_hash(0, id[i]) >> 20) % (uint64_t)ranks);
     }
 }
 
@@ -1538,34 +1679,25 @@ static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail 
     return status;
 }
 
-/* The table of a home: the ids that were registered here, with their owners' ranks. */
-typedef struct dpari_pt_directory {
-    dpari_pt_table table;
-    void *pages;
-    int64_t bytes;
-} dpari_pt_directory;
-
 /* Runs round 1: sends own ids to their homes, which enter them in their directories. */
-static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_comm *comm,
-                                         const dpar_points_desc *desc, int32_t *to, dpar_why *why)
+static dpar_status dpari_pt_register_all(dpari_pt_table *homed, dpari_po_pages *pages,
+                                         dpar_comm *comm, const dpar_points_desc *desc, int32_t *to,
+                                         dpar_why *why)
 {
     dpari_pt_mail mail;
     dpar_status status;
     dpari_pt_homes(desc->own_id, desc->own_count, comm->size, to);
-    status = dpari_pt_open(&mail, comm, to, desc->own_count, DPAR_OK, why);
+    status = dpari_pt_open(&mail, comm, to, desc->own_count, 1, DPAR_OK, why);
     if (status == DPAR_OK) {
         dpari_pt_deal(&mail, desc->own_id, desc->own_count, to);
         status = dpari_pt_go(&mail, 0, why);
     }
     if (status == DPAR_OK) {
-        directory->bytes = dpari_pt_table_room(mail.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
-        directory->pages = dpari_os_pages(directory->bytes);
-        if (directory->pages) {
-            dpari_pt_table_init(&directory->table, (dpari_pt_entry *)directory->pages,
-                                mail.ins + 1);
-            status = dpari_pt_register(&directory->table, &mail, why);
-        } else {
-            status = dpari_say(DPAR_E_MEMORY, why, "no memory for a table of %ld ids", mail.ins);
+        dpari_pt_entry *entry = (dpari_pt_entry *)dpari_po_take(
+            pages, dpari_pt_table_room(mail.ins + 1), sizeof *entry, &status, why);
+        if (entry) {
+            dpari_pt_table_init(homed, entry, mail.ins + 1);
+            status = dpari_pt_register(homed, &mail, why);
         }
     }
     dpari_pt_close(&mail);
@@ -1574,21 +1706,21 @@ static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_com
 
 /* Runs round 2: asks the homes of ghosts for their owners. If `status`, the result of round 1, is
  * an error, all ranks get it. */
-static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const dpari_points *plan,
+static dpar_status dpari_pt_ask_all(const dpari_pt_table *homed, const dpari_points *plan,
                                     const dpar_points_desc *desc, int32_t *owner, int32_t *to,
                                     dpar_status status, dpar_why *why)
 {
     dpari_pt_mail mail;
     int64_t i;
     dpari_pt_homes(desc->ghost_id, desc->ghost_count, plan->head.comm->size, to);
-    status = dpari_pt_open(&mail, plan->head.comm, to, desc->ghost_count, status, why);
+    status = dpari_pt_open(&mail, plan->head.comm, to, desc->ghost_count, 1, status, why);
     if (status == DPAR_OK) {
         dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, to);
         status = dpari_pt_go(&mail, 0, why);
     }
     if (status == DPAR_OK) {
         for (i = 0; i < mail.ins; i++) {
-            mail.in[i] = dpari_pt_find(&directory->table, mail.in[i]);
+            mail.in[i] = dpari_pt_find(homed, mail.in[i]);
         }
         status = dpari_pt_go(&mail, 1, why);
     }
@@ -1607,14 +1739,14 @@ static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const d
 static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_desc *desc,
                                          int32_t *owner, int32_t *to, dpar_why *why)
 {
-    dpari_pt_directory directory;
+    dpari_pt_table homed; /* the ids that were registered here, with their owners' ranks */
+    dpari_po_pages pages;
     dpar_status status;
-    dpari_zero(&directory, sizeof directory);
-    status = dpari_pt_register_all(&directory, plan->head.comm, desc, to, why);
-    status = dpari_pt_ask_all(&directory, plan, desc, owner, to, status, why);
-    if (directory.pages) {
-        dpari_os_unmap(directory.pages, directory.bytes);
-    }
+    dpari_zero(&homed, sizeof homed);
+    dpari_zero(&pages, sizeof pages);
+    status = dpari_pt_register_all(&homed, &pages, plan->head.comm, desc, to, why);
+    status = dpari_pt_ask_all(&homed, plan, desc, owner, to, status, why);
+    dpari_po_free(&pages);
     return status;
 }
 
@@ -1653,47 +1785,14 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
 
 /* ---- lists of both sides --------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
+/* Allocates the lists of both sides for `sent` values that are sent. */
+static void dpari_pt_take_both(dpari_pt_both *both, int64_t sent, int32_t size, dpar_status *status,
+                               dpar_why *why)
 {
-    int32_t i;
-    for (i = 0; i < 2; i++) {
-        if (both->pages[i]) {
-            dpari_os_unmap(both->pages[i], both->bytes[i]);
-        }
-    }
-}
-
-/* Allocates both->pages[i] for n numbers of 4 bytes and `more` of 8. */
-static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int64_t more,
-                                  dpar_why *why)
-{
-    both->bytes[i] = 4 * n + 8 * more + 8;
-    both->pages[i] = dpari_os_pages(both->bytes[i]);
-    if (both->pages[i] == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", both->bytes[i]);
-    }
-    return DPAR_OK;
-}
-
-/* Allocates the lists of both sides and sets their counts, after the ids of round 3 have arrived.
- */
-static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *mail, int32_t size,
-                                     dpar_why *why)
-{
-    const dpar_status status = dpari_pt_pages(both, 1, mail->ins, 2 * size, why);
-    int32_t r;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    both->sends = (int64_t *)both->pages[1];
-    both->receives = both->sends + size;
-    both->send_at = (int32_t *)(void *)(both->receives + size);
-    both->sent = mail->ins;
-    for (r = 0; r < size; r++) {
-        both->receives[r] = mail->count[r];
-        both->sends[r] = mail->count[2 * size + r];
-    }
-    return status;
+    both->sent = sent;
+    both->sends = (int64_t *)dpari_po_take(&both->pages, size, 8, status, why);
+    both->receives = (int64_t *)dpari_po_take(&both->pages, size, 8, status, why);
+    both->send_at = (int32_t *)dpari_po_take(&both->pages, sent, 4, status, why);
 }
 
 /* Converts the ids that other ranks read to indices of own values. */
@@ -1765,13 +1864,16 @@ static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *de
 static dpar_status dpari_pt_send_ids(const dpari_points *plan, dpari_pt_mail *mail,
                                      dpari_pt_both *both, dpar_why *why)
 {
+    const int32_t size = plan->head.comm->size;
     dpar_status status = dpari_pt_go(mail, 0, why);
+    int32_t r;
+    dpari_pt_take_both(both, mail->ins, size, &status, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pt_set_both(both, mail, plan->head.comm->size, why);
-    if (status != DPAR_OK) {
-        return status;
+    for (r = 0; r < size; r++) {
+        both->receives[r] = mail->count[r];
+        both->sends[r] = mail->count[2 * size + r];
     }
     return dpari_pt_look_up(plan, mail, both, why);
 }
@@ -1780,12 +1882,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
                                                       const dpar_points_desc *desc,
                                                       dpari_pt_both *both, dpar_why *why)
 {
-    const int64_t most = dpari_most(desc->own_count, desc->ghost_count);
+    const int64_t ghosts = desc->ghost_count;
     dpari_pt_mail mail;
-    int32_t *owner, *to;
-    int64_t *spare;
-    dpar_status status =
-        dpari_pt_pages(both, 0, 2 * desc->ghost_count + most, desc->ghost_count, why);
+    dpar_status status = DPAR_OK;
+    int64_t *spare = (int64_t *)dpari_po_take(&both->pages, ghosts, 8, &status, why);
+    int32_t *owner = (int32_t *)dpari_po_take(&both->pages, ghosts, 4, &status, why);
+    int32_t *to = (int32_t *)dpari_po_take(&both->pages, dpari_most(desc->own_count, ghosts), 4,
+                                           &status, why);
+    both->receive_at = (int32_t *)dpari_po_take(&both->pages, ghosts, 4, &status, why);
     if (status == DPAR_OK) {
         status = dpari_pt_enter(plan, desc, why);
     }
@@ -1793,10 +1897,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     if (status != DPAR_OK) {
         return status;
     }
-    spare = (int64_t *)both->pages[0];
-    both->receive_at = (int32_t *)(void *)(spare + desc->ghost_count);
-    owner = both->receive_at + desc->ghost_count;
-    to = owner + desc->ghost_count;
     if (plan->given_owner || plan->has_layout) {
         status = dpari_pt_by_owner(plan, desc, owner, why);
     } else if (plan->hashed) {
@@ -1804,9 +1904,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     } else {
         status = dpari_pt_by_range(plan, desc, owner, why);
     }
-    status = dpari_pt_open(&mail, plan->head.comm, owner, desc->ghost_count, status, why);
+    status = dpari_pt_open(&mail, plan->head.comm, owner, ghosts, 1, status, why);
     if (status == DPAR_OK) { /* round 3 */
-        dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, owner);
+        dpari_pt_deal(&mail, desc->ghost_id, ghosts, owner);
         dpari_pt_set_places(plan, desc, &mail, owner, to, spare, both);
         status = dpari_pt_send_ids(plan, &mail, both, why);
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
@@ -1815,11 +1915,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     return status;
 }
 
-/* Copies the caller's lists, sorted by rank. */
-static void dpari_pt_sort_lists(const dpar_points_desc *desc, dpari_pt_both *both, int32_t size)
+/* Copies the caller's lists, sorted by rank. send_next, receive_next: [size], used here. */
+static void dpari_pt_sort_lists(const dpar_points_desc *desc, dpari_pt_both *both, int32_t size,
+                                int64_t *send_next, int64_t *receive_next)
 {
     const dpar_points_lists *lists = desc->lists;
-    int64_t *send_next = (int64_t *)both->pages[0], *receive_next = send_next + size;
     int64_t all, s = 0, r = 0, k;
     int32_t i;
     dpari_pt_add_up(both->sends, send_next, size, &all);
@@ -1844,30 +1944,23 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
     const dpar_points_lists *lists = desc->lists;
     const int32_t size = plan->head.comm->size;
     int64_t sent = 0, *announced;
-    dpar_status status;
+    dpar_status status = DPAR_OK;
     int32_t i;
     for (i = 0; i < lists->peer_count; i++) {
         sent += lists->send_count[i];
     }
-    status = dpari_pt_pages(both, 0, desc->ghost_count, 4 * size, why);
-    if (status == DPAR_OK) {
-        status = dpari_pt_pages(both, 1, sent, 2 * size, why);
-    }
+    announced = (int64_t *)dpari_po_take(&both->pages, 2 * (int64_t)size, 8, &status, why);
+    both->receive_at = (int32_t *)dpari_po_take(&both->pages, desc->ghost_count, 4, &status, why);
+    dpari_pt_take_both(both, sent, size, &status, why);
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         return status;
     }
-    announced = (int64_t *)both->pages[0] + 2 * size;
-    both->receive_at = (int32_t *)(void *)(announced + 2 * size);
-    both->sends = (int64_t *)both->pages[1];
-    both->receives = both->sends + size;
-    both->send_at = (int32_t *)(void *)(both->receives + size);
-    both->sent = sent;
     for (i = 0; i < lists->peer_count; i++) {
         both->sends[lists->peer[i]] = lists->send_count[i];
         both->receives[lists->peer[i]] = lists->receive_count[i];
     }
-    status = dpari_pt_explain(
+    status = dpari_po_explain(
         plan->head.comm,
         dpar_all_to_all(plan->head.comm, both->sends, announced, 1, DPAR_I64, NULL), why);
     for (i = 0; i < size && status == DPAR_OK; i++) {
@@ -1879,7 +1972,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
     }
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
-        dpari_pt_sort_lists(desc, both, size);
+        dpari_pt_sort_lists(desc, both, size, announced, announced + size);
     }
     return status;
 }
@@ -1960,8 +2053,7 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
  * values follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
-    const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
-    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    return dpari_exchange_lines(n * (int64_t)sizeof(dpari_pt_place));
 }
 
 /* Returns the number of bytes of the packed values of all peers, which suffices for both forward
@@ -1976,9 +2068,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
  * failure breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
-    const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
-    const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    const int64_t vectors = dpari_exchange_lines(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
     dpar_status status = dpari_exchange_await_done(&plan->x, plan->x.count);
@@ -2347,28 +2438,6 @@ static unsigned char *dpari_pt_message(void *of, int32_t s, int32_t i, int sends
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
-static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
-                            unsigned char *from)
-{
-    const dpari_pt_list *list = dpari_pt_takes(plan, peer);
-    const dpari_pt_list dense = dpari_pt_dense(list->count);
-    int32_t k, piece;
-    for (k = 0; k < plan->vectors; k++) {
-        const dpari_pt_vector *vector = &plan->vector[k];
-        for (piece = 0; piece < vector->pieces; piece++) {
-            const dpari_pt_side mine = dpari_pt_side_of(vector, !dpari_pt_is_adjoint(plan), piece);
-            const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
-            if (dpari_pt_is_adjoint(plan)) {
-                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->x.op);
-            } else {
-                dpari_pt_move(list, mine, &dense, theirs, vector->size);
-            }
-        }
-        from += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
-    }
-}
-
 /* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
  * of the two ranks, they are copied in the smaller pieces of the other rank. */
 static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
@@ -2386,6 +2455,46 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
         theirs.stride = place->stride;
         dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &peer->source, theirs,
                       size);
+    }
+    return DPAR_OK;
+}
+
+/* Takes the packed values of a vector: copies them to ghosts, or combines them with own values. */
+static void dpari_pt_unpack_vector(const dpari_points *plan, const dpari_pt_vector *vector,
+                                   const dpari_pt_list *list, unsigned char *from)
+{
+    const dpari_pt_list dense = dpari_pt_dense(list->count);
+    int32_t piece;
+    for (piece = 0; piece < vector->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(vector, !dpari_pt_is_adjoint(plan), piece);
+        const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
+        if (dpari_pt_is_adjoint(plan)) {
+            dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->x.op);
+        } else {
+            dpari_pt_move(list, mine, &dense, theirs, vector->size);
+        }
+    }
+}
+
+/* Takes the values of all vectors of a peer. from: the packed values. place: if the peer lends
+ * vectors, the places of its vectors; otherwise NULL. */
+static dpar_status dpari_pt_unpack(dpari_points *plan, const dpari_pt_peer *peer,
+                                   unsigned char *from, const dpari_pt_place *place)
+{
+    const dpari_pt_list *list = dpari_pt_takes(plan, peer);
+    int32_t k;
+    for (k = 0; k < plan->vectors; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        if (place && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
+                                        peer->source.runs)) {
+            const dpar_status status = dpari_pt_read(plan, peer, vector, &place[k]);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        } else {
+            dpari_pt_unpack_vector(plan, vector, list, from);
+        }
+        from += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
     return DPAR_OK;
 }
@@ -2408,35 +2517,14 @@ static unsigned char *dpari_pt_their_turn(const dpari_points *plan, int32_t i)
 /* Takes the values of a peer that shares memory and is ready. */
 static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *peer = &plan->peer[i];
     unsigned char *turn = dpari_pt_their_turn(plan, i);
-    const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
-    unsigned char *from;
-    const dpari_pt_list dense = dpari_pt_dense(peer->receive.count);
-    int32_t k, piece;
-    dpar_status status = DPAR_OK;
+    const dpari_exchange_peer *run = &plan->x.peer[i];
     if (turn == NULL) {
-        return dpari_exchange_unmapped(&plan->x, plan->x.peer[i].line->place[DPARI_PT_TURNS]);
+        return dpari_exchange_unmapped(&plan->x, run->line->place[DPARI_PT_TURNS]);
     }
-    from = turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i);
-    if (dpari_pt_is_adjoint(plan)) {
-        dpari_pt_unpack(plan, peer, from);
-        return DPAR_OK;
-    }
-    for (k = 0; k < plan->vectors && peer->receive.count > 0 && status == DPAR_OK; k++) {
-        const dpari_pt_vector *vector = &plan->vector[k];
-        if (plan->x.peer[i].lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size,
-                                                        peer->source.count, peer->source.runs)) {
-            status = dpari_pt_read(plan, peer, vector, &place[k]);
-        } else {
-            for (piece = 0; piece < vector->pieces; piece++) {
-                dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &dense,
-                              dpari_pt_dense_side(vector, from, piece), vector->size);
-            }
-        }
-        from += plan->vectors == 1 ? 0 : dpari_pt_block(peer->receive.count, vector->point);
-    }
-    return status;
+    return dpari_pt_unpack(plan, &plan->peer[i],
+                           turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i),
+                           run->lends ? (const dpari_pt_place *)(const void *)turn : NULL);
 }
 
 /* Copies own values to the ghosts with the same ids. In an adjoint, dpari_pt_take takes these
@@ -2472,11 +2560,12 @@ static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
     dpar_status status = DPAR_OK;
     (void)s;
     if (i == plan->x.self) {
-        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, i));
+        status =
+            dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), NULL);
     } else if (plan->x.peer[i].world >= 0) {
         status = dpari_pt_take_shared(plan, i);
     } else if (!peer->in_place) {
-        dpari_pt_unpack(plan, peer, peer->arrives);
+        status = dpari_pt_unpack(plan, peer, peer->arrives, NULL);
     }
     dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
     return status;
@@ -2991,7 +3080,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     }
     plan->x.step[0].meets = plan->x.shared > 0;
     dpari_pt_set_functions(plan);
-    return dpari_pt_explain(plan->head.comm, status, why);
+    return dpari_po_explain(plan->head.comm, status, why);
 }
 
 /* Makes a plan from the lists of what this rank sends and receives. Collective. */
@@ -3009,7 +3098,7 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
         dpari_pt_set_peers(plan, both);
-        status = dpari_pt_explain(plan->head.comm, dpari_exchange_find_node(&plan->x), why);
+        status = dpari_po_explain(plan->head.comm, dpari_exchange_find_node(&plan->x), why);
         if (status == DPAR_OK) {
             status = dpari_pt_swap(plan, why);
         }
@@ -3068,7 +3157,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     if (status == DPAR_OK) {
         status = dpari_pt_plan(plan, &both, why);
     }
-    dpari_pt_both_free(&both);
+    dpari_po_free(&both.pages);
     return status;
 }
 
@@ -3516,143 +3605,6 @@ DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
     const dpar_points_field field = dpari_pt_doubles(x);
     return dpar_points_reduce_many(points, &field, 1, DPAR_SUM);
-}
-
-/* ==== points/points_order.c ==== */
-
-/* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
- * movements (points_part.c, points_move.c). */
-
-/* Returns a byte of the key, or with by_id of the id. The sign bit is inverted, so that unsigned
- * bytes have the order of signed numbers. */
-DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
-{
-    const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
-    return (size_t)(v >> shift & 255u);
-}
-
-/* Copies the items to `out`, sorted by one byte. Returns 0 if all have the same byte, and then
- * copies nothing. */
-static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
-                         int32_t shift)
-{
-    int64_t next[256], i, all = 0;
-    int32_t k;
-    dpari_zero(next, sizeof next);
-    for (i = 0; i < n; i++) {
-        next[dpari_po_digit(&item[i], by_id, shift)]++;
-    }
-    if (next[dpari_po_digit(item, by_id, shift)] == n) {
-        return 0;
-    }
-    for (k = 0; k < 256; k++) {
-        const int64_t count = next[k];
-        next[k] = all;
-        all += count;
-    }
-    for (i = 0; i < n; i++) {
-        out[next[dpari_po_digit(&item[i], by_id, shift)]++] = item[i];
-    }
-    return 1;
-}
-
-/* True if items are sorted already: by id, or by key and id. */
-static int dpari_po_is_sorted(const dpari_po_item *item, int64_t n, int by_id)
-{
-    int64_t i;
-    for (i = 1; i < n; i++) {
-        if (by_id ? item[i - 1].id > item[i].id
-                  : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) > 0) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
-{
-    int32_t by_id, shift;
-    /* Sorts by id, then by key, from the lowest byte to the highest. Each pass keeps the order of
-     * the passes before it among equal bytes. */
-    for (by_id = 1; by_id >= 0; by_id--) {
-        if (dpari_po_is_sorted(item, n, by_id)) {
-            continue;
-        }
-        for (shift = 0; shift < 64; shift += 8) {
-            if (dpari_po_deal(item, spare, n, by_id, shift)) {
-                dpari_po_item *const swapped = item;
-                item = spare;
-                spare = swapped;
-            }
-        }
-    }
-    return item;
-}
-
-DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
-                                              dpar_status *status, dpar_why *why)
-{
-    int64_t all = 0;
-    void *at = NULL;
-    if (*status != DPAR_OK) {
-        return NULL;
-    }
-    if (dpari_mul(n, bytes, &all) && pages->used < DPARI_PO_PAGES) {
-        at = dpari_os_pages(all + 8);
-    }
-    if (!at) {
-        *status =
-            dpari_say(DPAR_E_MEMORY, why,
-                      "no memory for a temporary array of %ld elements of %ld bytes", n, bytes);
-        return NULL;
-    }
-    pages->at[pages->used] = at;
-    pages->bytes[pages->used++] = all + 8;
-    return at;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *pages)
-{
-    while (pages->used > 0) {
-        pages->used--;
-        dpari_os_unmap(pages->at[pages->used], pages->bytes[pages->used]);
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why)
-{
-    if (!comm->mem || comm->node || dpari_world_of(comm)) {
-        return DPAR_OK;
-    }
-    return dpari_wrong(why,
-                       "points are in the host's memory, but the communicator sends a device's");
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
-                                                       dpar_why *why)
-{
-    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
-                                                     dpar_why *why)
-{
-    dpari_po_pages pages;
-    dpar_status status = DPAR_OK;
-    int64_t *all;
-    int32_t r;
-    dpari_zero(&pages, sizeof pages);
-    all = (int64_t *)dpari_po_take(&pages, comm->size, 8, &status, why);
-    status = dpari_agree(comm, status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
-    }
-    *first = 0;
-    for (r = 0; r < comm->rank && status == DPAR_OK; r++) {
-        *first += all[r];
-    }
-    dpari_po_free(&pages);
-    return status;
 }
 
 /* ==== points/points_part.c ==== */
@@ -4224,25 +4176,15 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
     return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-/* Checks that an optional array is passed by all ranks that have points (or elements), or by none.
- * given: one of the pairs in dpari_pm.given. */
-static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
-{
-    if (given[0] && given[1]) {
-        return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others", what);
-    }
-    return DPAR_OK;
-}
-
 /* Compares what all ranks pass. The result is the same on all of them. */
 static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
-        if (status != DPAR_OK) {
-            return status;
+        if (given[2 * i] && given[2 * i + 1]) {
+            return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others",
+                             name[i]);
         }
     }
     if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
@@ -4466,90 +4408,56 @@ typedef struct dpari_pm_move {
     void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
     dpar_points *plan; /* from old places to new ones */
     /* The following fields are needed only during planning. */
-    int64_t *sends, *receives; /* [size] number of items to and from each rank */
-    int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
-    int32_t *peer;             /* [size] */
-    int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
-    int32_t *send_at, *receive_at;
+    int32_t *send_at, *receive_at; /* for each item, in the order in which it is sent or received */
     dpari_po_item *item;
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* Sorts items by the rank that gets them, without changing their order otherwise, and exchanges the
- * counts. Collective. */
-static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
+/* Allocates what planning needs for the items that are sent and received. Local. */
+static dpar_status dpari_pm_take(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
-    int64_t i, at = 0;
-    int32_t r;
-    items->sends =
-        (int64_t *)dpari_po_take(&items->pages, 5 * (int64_t)comm->size, 8, &status, why);
-    items->out = (int64_t *)dpari_po_take(&items->pages, 2 * items->count, 8, &status, why);
-    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
-    status = dpari_agree(comm, status, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    items->receives = items->sends + comm->size;
-    items->pair_counts = items->receives + comm->size;
-    items->peer = (int32_t *)(void *)(items->pair_counts + 2 * comm->size);
-    for (i = 0; i < items->count; i++) {
-        items->sends[items->owner[i]]++;
-    }
-    for (r = 0; r < comm->size;
-         r++) { /* pair_counts[r] is first the place of the next item for r */
-        items->pair_counts[r] = at;
-        at += items->sends[r];
-    }
-    for (i = 0; i < items->count; i++) {
-        const int64_t id = items->id ? items->id[i] : items->first + i;
-        at = items->pair_counts[items->owner[i]]++;
-        items->send_at[at] = (int32_t)i;
-        items->out[2 * at] = items->order ? items->order[i] : id;
-        items->out[2 * at + 1] = id;
-    }
-    return dpari_po_explain(
-        comm, dpar_all_to_all(comm, items->sends, items->receives, 1, DPAR_I64, NULL), why);
-}
-
-/* Exchanges orders and ids, and computes the place of each received item. Collective. */
-static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
-{
-    dpar_status status = DPAR_OK;
-    int64_t i;
-    int32_t r;
-    for (r = 0; r < comm->size; r++) {
-        items->pair_counts[r] = 2 * items->sends[r];
-        items->pair_counts[comm->size + r] = 2 * items->receives[r];
-        items->received += items->receives[r];
-    }
     if (items->count + items->received > INT32_MAX) {
         status = dpari_say(DPAR_E_RANGE, why,
                            "%ld old and %ld new items of rank %d are more than %d together",
                            items->count, items->received, comm->rank, (int32_t)INT32_MAX);
     }
-    items->in = (int64_t *)dpari_po_take(&items->pages, 2 * items->received, 8, &status, why);
+    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
     items->receive_at = (int32_t *)dpari_po_take(&items->pages, items->received, 4, &status, why);
     items->item = (dpari_po_item *)dpari_po_take(&items->pages, 2 * items->received,
                                                  sizeof *items->item, &status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids),
-                                  why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    status = dpari_agree(comm, status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm,
-                                  dpar_all_to_all_v(comm, items->out, items->pair_counts, NULL,
-                                                    items->in, items->pair_counts + comm->size,
-                                                    NULL, DPAR_I64, NULL),
-                                  why);
+    return dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids), why);
+}
+
+/* Sends the order and the id of each item to its new owner, and computes the place of each received
+ * item. Collective. */
+static dpar_status dpari_pm_send(dpari_pm_move *items, dpari_pt_mail *mail, dpar_why *why)
+{
+    dpar_status status;
+    int64_t i;
+    items->received = mail->ins / 2;
+    status = dpari_agree(mail->comm, dpari_pm_take(mail->comm, items, why), why);
+    if (status != DPAR_OK) {
+        return status;
     }
+    for (i = 0; i < items->count; i++) {
+        const int64_t id = items->id ? items->id[i] : items->first + i;
+        int64_t *next = &mail->count[mail->comm->size + items->owner[i]];
+        items->send_at[*next / 2] = (int32_t)i;
+        mail->out[*next] = items->order ? items->order[i] : id;
+        mail->out[*next + 1] = id;
+        *next += 2;
+    }
+    status = dpari_pt_go(mail, 0, why);
     if (status != DPAR_OK) {
         return status;
     }
     for (i = 0; i < items->received; i++) {
-        items->item[i].key = items->in[2 * i];
-        items->item[i].id = items->in[2 * i + 1];
+        items->item[i].key = mail->in[2 * i];
+        items->item[i].id = mail->in[2 * i + 1];
         items->item[i].at = i;
     }
     items->item = dpari_po_sort(items->item, items->item + items->received, items->received);
@@ -4560,47 +4468,50 @@ static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_
     return DPAR_OK;
 }
 
-/* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *items,
-                                                  dpar_why *why)
+/* Makes the plan from the old places of items to the new ones, and replaces the counts of the mail
+ * by those of its peers. */
+static DPARI_COLD dpar_status dpari_pm_join(dpari_pm_move *items, const dpari_pt_mail *mail,
+                                            dpar_why *why)
 {
+    const int32_t size = mail->comm->size;
+    int64_t *sends = mail->count, *receives = mail->count + 2 * size;
+    int32_t r, *peer = (int32_t *)(void *)(mail->count + size);
     dpar_points_desc desc;
     dpar_points_lists lists;
-    int32_t r;
-    dpar_status status = dpari_pm_send(comm, items, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_pm_receive(comm, items, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
     dpari_zero(&desc, sizeof desc);
     dpari_zero(&lists, sizeof lists);
-    for (r = 0; r < comm->size; r++) {
-        if (items->sends[r] + items->receives[r] > 0) {
-            items->sends[lists.peer_count] = items->sends[r];
-            items->receives[lists.peer_count] = items->receives[r];
-            items->peer[lists.peer_count] = r;
+    for (r = 0; r < size; r++) {
+        if (sends[r] + receives[r] > 0) {
+            sends[lists.peer_count] = sends[r] / 2;
+            receives[lists.peer_count] = receives[r] / 2;
+            peer[lists.peer_count] = r;
             lists.peer_count++;
         }
     }
-    lists.peer = items->peer;
-    lists.send_count = items->sends;
-    lists.receive_count = items->receives;
+    lists.peer = peer;
+    lists.send_count = sends;
+    lists.receive_count = receives;
     lists.send_index = items->send_at;
     lists.receive_index = items->receive_at;
     desc.own_count = items->count;
     desc.ghost_count = items->received;
     desc.lists = &lists;
-    return dpar_points_make(comm, &desc, &items->plan, why);
+    return dpar_points_make(mail->comm, &desc, &items->plan, why);
 }
 
-/* Makes the plan from old to new places, and frees the memory that planning needs. */
+/* Sends items to their new owners, and makes the plan from old to new places. Collective. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
-    const dpar_status status = dpari_pm_move_lists(comm, items, why);
+    dpari_pt_mail mail;
+    dpar_status status = dpari_pt_open(&mail, comm, items->owner, items->count, 2, DPAR_OK, why);
+    if (status == DPAR_OK) {
+        status = dpari_pm_send(items, &mail, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_pm_join(items, &mail, why);
+    }
+    dpari_pt_close(&mail);
     dpari_po_free(&items->pages);
     return status;
 }
@@ -4728,80 +4639,62 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     desc->owner = owner;
 }
 
-/* Moves the corners and converts them to local indices. Collective. The caller frees mesh->pages.
- */
-static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
-{
-    void **memory = &move->to->memory[2];
-    int64_t reads, ghosts;
-    dpar_status status = dpari_pm_corners(move, mesh, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
-    ghosts = dpari_pm_own(move, mesh, reads);
-    status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh->slots + 8, memory);
-    if (status == DPAR_OK) {
-        move->to->desc.ghost_count = ghosts;
-        dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
-    }
-    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
-}
-
-/* Makes the description of the mesh at its new owners. Collective. */
+/* Makes the description of the mesh at its new owners: moves the corners and converts them to local
+ * indices. Collective. */
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
+    void **memory = &move->to->memory[2];
     dpari_pm_new mesh;
     dpar_status status;
     dpari_zero(&mesh, sizeof mesh);
-    status = dpari_pm_convert(move, &mesh, why);
+    status = dpari_pm_corners(move, &mesh, why);
+    if (status == DPAR_OK) {
+        const int64_t reads =
+            dpari_pm_distinct(mesh.corner, mesh.slots, mesh.item, mesh.reading, mesh.slot);
+        const int64_t ghosts = dpari_pm_own(move, &mesh, reads);
+        status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh.slots + 8, memory);
+        if (status == DPAR_OK) {
+            move->to->desc.ghost_count = ghosts;
+            dpari_pm_number(move, &mesh, reads, (int64_t *)*memory);
+        }
+        status = dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
+    }
     dpari_po_free(&mesh.pages);
     return status;
 }
 
 /* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. Memory and plan belong to the result even after a failure, so that
- * dpar_points_migration_free frees them. */
-static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
+/* Moves points, or elements if `elements` is 1. Memory and plan belong to the result even after a
+ * failure, so that dpar_points_migration_free frees them. */
+static DPARI_COLD dpar_status dpari_pm_go_items(dpari_pm *move, int elements, dpar_why *why)
 {
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_points_migration *to = move->to;
-    dpari_pm_move points;
-    dpar_status status;
-    dpari_zero(&points, sizeof points);
-    points.count = move->desc->point_count;
-    points.id = move->desc->id;
-    points.order = move->desc->order;
-    points.owner = move->owner;
-    points.first = move->old->first_id;
-    status = dpari_pm_move_plan(move->comm, &points, why);
-    to->points = points.plan;
-    to->memory[0] = points.ids;
-    to->desc.own_count = points.received;
-    to->desc.own_id = (const int64_t *)points.ids;
-    return status;
-}
-
-/* Moves elements in the same way. */
-static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why)
-{
-    dpar_points_migration *to = move->to;
-    dpari_pm_move elements;
-    dpar_status status;
-    dpari_zero(&elements, sizeof elements);
-    elements.count = move->desc->element_count;
-    elements.id = move->desc->element_id;
-    elements.order = move->desc->element_order;
-    elements.owner = move->element_owner;
-    status = dpari_po_first(move->comm, elements.count, &elements.first, why);
-    if (status != DPAR_OK) {
-        return status;
+    dpari_pm_move items;
+    dpar_status status = DPAR_OK;
+    dpari_zero(&items, sizeof items);
+    items.count = elements ? desc->element_count : desc->point_count;
+    items.id = elements ? desc->element_id : desc->id;
+    items.order = elements ? desc->element_order : desc->order;
+    items.owner = elements ? move->element_owner : move->owner;
+    items.first = move->old->first_id;
+    if (elements) {
+        status = dpari_po_first(move->comm, items.count, &items.first, why);
     }
-    status = dpari_pm_move_plan(move->comm, &elements, why);
-    to->element_points = elements.plan;
-    to->memory[1] = elements.ids;
-    to->element_count = elements.received;
-    to->element_id = (int64_t *)elements.ids;
+    if (status == DPAR_OK) {
+        status = dpari_pm_move_plan(move->comm, &items, why);
+    }
+    to->memory[elements] = items.ids;
+    if (elements) {
+        to->element_points = items.plan;
+        to->element_count = items.received;
+        to->element_id = (int64_t *)items.ids;
+    } else {
+        to->points = items.plan;
+        to->desc.own_count = items.received;
+        to->desc.own_id = (const int64_t *)items.ids;
+    }
     return status;
 }
 
@@ -4813,11 +4706,11 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *move, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_go_points(move, why);
+    status = dpari_pm_go_items(move, 0, why);
     if (status != DPAR_OK || move->corners == 0) {
         return status;
     }
-    status = dpari_pm_go_elements(move, why);
+    status = dpari_pm_go_items(move, 1, why);
     if (status != DPAR_OK) {
         return status;
     }

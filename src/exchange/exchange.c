@@ -337,17 +337,14 @@ static dpar_status dpari_exchange_meet(dpari_exchange *x, int32_t i, int wait)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Describes the messages of step s that are received, or sent, and counts them. */
-static void dpari_exchange_describe(dpari_exchange *x, int32_t s, int sends)
+/* Describes the message of step s from peer i, or to it, if there is one. */
+DPARI_ALWAYS_INLINE void dpari_exchange_describe(dpari_exchange *x, int32_t s, int32_t i, int sends)
 {
-    int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
-        const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
-        if (bytes > 0 && dpari_exchange_sends(x, i)) {
-            dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
-                                x->message(x->plan, s, i, sends));
-        }
+    const dpari_exchange_flow *flow = &x->flow[i * x->steps + s];
+    const int64_t bytes = sends ? flow->out_bytes[x->mode] : flow->in_bytes[x->mode];
+    if (bytes > 0 && dpari_exchange_sends(x, i)) {
+        dpari_exchange_call(x, &x->call[x->posted++], i, sends, DPAR_U8, bytes,
+                            x->message(x->plan, s, i, sends));
     }
 }
 
@@ -426,11 +423,12 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
         if (flow->packed && x->count > 2) {
             status = dpari_exchange_await_peer_done(x, i, x->count - 2);
         }
+        dpari_exchange_describe(x, s, i, 0);
     }
     if (status != DPAR_OK) {
+        x->posted = 0;
         return status;
     }
-    dpari_exchange_describe(x, s, 0);
     x->receives = x->posted;
     if (!x->together) {
         status = dpari_exchange_post(x, 0);
@@ -442,7 +440,9 @@ static dpar_status dpari_exchange_offer(dpari_exchange *x, int32_t s)
         return status;
     }
     dpari_exchange_publish(x, s);
-    dpari_exchange_describe(x, s, 1);
+    for (i = 0; i < x->peers; i++) {
+        dpari_exchange_describe(x, s, i, 1);
+    }
     status = dpari_exchange_post(x, x->together ? 0 : x->receives);
     return status == DPAR_OK ? dpari_exchange_sync_near(x, &x->work[x->posted]) : status;
 }

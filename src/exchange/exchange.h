@@ -175,6 +175,11 @@ DPARI_API dpar_status dpari_exchange_close(dpari_exchange *x, const char *caller
 DPARI_API dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref);
 /* Writes the average times of the phases of an exchange: "packing 1.2 us, copying ...". */
 DPARI_API void dpari_exchange_put_times(const dpari_exchange *x, dpar_text *out);
+/* Rounds a number of bytes up to whole lines, so that no two pieces of memory share one. */
+DPARI_FN int64_t dpari_exchange_lines(int64_t bytes)
+{
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
 /* Returns the time in seconds if the plan has timers, otherwise 0. */
 DPARI_FN double dpari_exchange_clock(const dpari_exchange *x)
 {

@@ -128,8 +128,14 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
                                   dpari_gx_plan **plan)
 {
-    const dpari_gx_set set = {grid, list, count, depth == grid->widest ? 0 : depth};
+    dpari_gx_set set = {grid, list, count, depth};
     int32_t i;
+    if (!grid) {
+        return DPAR_E_ARG;
+    }
+    if (depth == grid->widest) {
+        set.depth = 0;
+    }
     for (i = 0; grid->under_way > 0 && list && i < count; i++) {
         if (dpari_gx_in_progress(grid, list[i])) {
             return dpari_comm_wrong(
@@ -147,11 +153,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status;
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -179,11 +181,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status;
-    if (!g) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
     if (status != DPAR_OK) {
         return status;
     }

@@ -5,6 +5,7 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
+#include "../host/mem_private.h"
 #include "grid_shape.h"
 #include "halo_exchange_private.h"
 
@@ -64,7 +65,6 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     int64_t at = 0;
     int32_t e;
     dpari_zero(copy, sizeof *copy);
-    dpari_zero(&piece, sizeof piece);
     copy->to_type = copy->from_type = shape->type;
     copy->op = DPAR_COPY;
     copy->negate = k < 32 && (shape->field.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
@@ -82,15 +82,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     mirror->to = at * bytes;
     mirror->from =
         (at + (sum - 2 * (grid->head.first[d] + box->lo[d])) * shape->field.stride[d]) * bytes;
-    piece.dims = copy->dims;
-    piece.to_type = piece.from_type = shape->type;
-    piece.op = DPAR_COPY;
-    piece.negate = copy->negate;
-    for (e = 0; e <= dims; e++) {
-        piece.extent[e] = copy->extent[e];
-        piece.to[e] = copy->to_stride[e];
-        piece.from[e] = copy->from_stride[e];
-    }
+    dpari_mem_piece(copy, &piece);
     dpari_stride_prepare(&mirror->stride, &piece);
 }
 
@@ -170,25 +162,18 @@ static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid,
     return grid->mem->wait(grid->mem->ctx);
 }
 
-/* Fills the halos at mirrors in a device's memory. A failure breaks the communicator. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid,
-                                                  const dpari_gx_mirrors *mirrors,
-                                                  const dpar_halo_plan *exchange)
-{
-    const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
-    if (status != DPAR_OK) {
-        dpar_comm_abort(grid->head.comm, status,
-                        "grid: the halos at mirrors could not be filled in the device's memory");
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mirrors *mirrors,
                                          const dpar_halo_plan *exchange)
 {
     int32_t i;
     if (mirrors->box) {
-        return dpari_gx_fill_there(grid, mirrors, exchange);
+        const dpar_status status = dpari_gx_move_mirrors(grid, mirrors, exchange);
+        if (status != DPAR_OK) {
+            dpar_comm_abort(
+                grid->head.comm, status,
+                "grid: the halos at mirrors could not be filled in the device's memory");
+        }
+        return status;
     }
     for (i = 0; i < mirrors->count; i++) {
         const dpari_gx_mirror *mirror = &mirrors->mirror[i];

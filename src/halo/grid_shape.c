@@ -8,6 +8,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "halo_plan.h"
 
 DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
                                        int32_t d)
@@ -151,46 +152,35 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     return points;
 }
 
-/* Checks that no two points have the same address: in ascending order of strides, each stride must
- * exceed the extent of the dims before it. */
+/* Checks that no two points have the same address. */
 static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
                                                    const dpari_gx_shape *shape, int32_t rank,
                                                    dpar_why *why)
 {
     const int32_t dims = grid->head.dims;
-    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
-    int64_t taken = 1; /* extent of the dims that were checked, in elements */
-    while (left != 0) {
-        int64_t step = INT64_MAX, points;
-        int32_t d, next = 0;
-        for (d = 0; d <= dims; d++) {
-            const int64_t size =
-                dpari_size(d < dims ? shape->field.stride[d] : shape->field.component_stride);
-            if ((left >> d & 1u) && size < step) {
-                step = size;
-                next = d;
-            }
-        }
-        left &= ~((uint32_t)1 << next);
-        points =
-            next < dims ? dpari_gx_used_points(grid, &shape->field, next) : shape->field.components;
-        if (points > 1 && step < taken) {
-            if (next < dims) {
-                return dpari_wrong(
-                    why,
-                    "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
-                    "have the same address",
-                    rank, points, next, step);
-            }
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld components, %ld elements apart: several elements have "
-                "the same address",
-                rank, points, step);
-        }
-        taken += (points - 1) * step;
+    int64_t points[DPAR_MAX_DIMS + 1], stride[DPAR_MAX_DIMS + 1];
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        points[d] = dpari_gx_used_points(grid, &shape->field, d);
+        stride[d] = shape->field.stride[d];
     }
-    return DPAR_OK;
+    points[dims] = shape->field.components;
+    stride[dims] = shape->field.component_stride;
+    d = dpari_hx_overlapping_dim(stride, points, dims + 1);
+    if (d < 0) {
+        return DPAR_OK;
+    }
+    if (d == dims) {
+        return dpari_wrong(
+            why,
+            "grid: rank %d has %ld components, %ld elements apart: several elements have "
+            "the same address",
+            rank, points[d], dpari_size(stride[d]));
+    }
+    return dpari_wrong(why,
+                       "grid: rank %d has %ld points in dim %d, %ld elements apart: several points "
+                       "have the same address",
+                       rank, points[d], d, dpari_size(stride[d]));
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, int32_t type,

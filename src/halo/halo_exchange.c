@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Plans exchanges: checks fields, compares them between ranks, and divides the plan's memory into
- * its tables.
+/* Plans exchanges: decides about the steps, divides the plan's memory into its tables, and connects
+ * it with the plans of the peers.
  *
- * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items.
+ * Planning walks the transfers of each field (halo_walk.c) and groups the boxes by peer into items
+ * (halo_items.c).
  * Peers that share memory exchange references to staging memory and arrays; other peers exchange
  * messages. Both ranks make the same decisions from the same numbers, so that nothing else needs to
  * be negotiated. halo_plan.h explains how the exchange then runs.
  *
- * First each rank checks its fields and computes the size of its plan, so that the memory can be
- * allocated at once. Then the ranks agree that all have succeeded and describe the same fields.
- * After that, a failure on one rank is reported to the other ranks at the next agreement. */
+ * First each rank checks its fields (halo_fields.c) and computes the size of its plan, so that the
+ * memory can be allocated at once. Then the ranks agree that all have succeeded and describe the
+ * same fields. After that, a failure on one rank is reported to the other ranks at the next
+ * agreement. */
 #include "halo_exchange.h"
 
 #include "../base/arith.h"
-#include "../base/box.h"
+#include "../base/base_private.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
@@ -22,17 +24,13 @@
 #include "../comm/shm.h"
 #include "../comm/world.h"
 #include "../host/cpu.h"
-#include "../host/elements.h"
 #include "../host/kernel.h"
 #include "../host/mem.h"
-#include "../host/strided.h"
-#include "../index/halo.h"
-#include "../index/index_private.h"
-#include "../index/mesh.h"
-#include "../index/reach.h"
 #include "../index/redistribute.h"
 #include "halo_box_groups.h"
 #include "halo_exchange_private.h"
+#include "halo_fields.h"
+#include "halo_items.h"
 #include "halo_mem.h"
 #include "halo_overlap.h"
 #include "halo_plan.h"
@@ -96,54 +94,7 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *size, void *memory, 
     return (dpar_halo_plan *)memory;
 }
 
-/* ---- fields ---------------------------------------------------------------------------------- */
-
-/* Checks the types of a field's values, in the array and as they are sent. */
-static dpar_status dpari_hx_check_type(const dpar_halo_field *field, int32_t i, dpar_why *why)
-{
-    if (dpar_type_bytes(field->type) == 0) {
-        return dpari_wrong(
-            why,
-            "field %d: type %s (%d) is not allowed: its elements have no whole number of "
-            "bytes",
-            i, dpar_type_name(field->type), field->type);
-    }
-    if (dpari_hx_wire(field) != field->type && !dpari_narrows(field->type, field->wire_type)) {
-        return dpari_wrong(
-            why,
-            "field %d cannot be sent as %s (wire_type %d); f64 can be sent as f32, f32 as "
-            "f16 or bf16",
-            i, dpar_type_name(field->wire_type), field->wire_type);
-    }
-    if (field->vector < 0 || field->vector > 2) {
-        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, field->vector);
-    }
-    if (field->vector && !dpari_type_can_reduce(field->type)) {
-        return dpari_wrong(why, "field %d: vector must be 0, because type %s has no sign to change",
-                           i, dpar_type_name(field->type));
-    }
-    return DPAR_OK;
-}
-
-/* Checks that all ranks of a field are ranks of the communicator. */
-static dpar_status dpari_hx_check_ranks(const dpar_comm *comm, const dpar_halo *halo, int32_t i,
-                                        dpar_why *why)
-{
-    const dpar_mesh *mesh = &halo->grid.mesh;
-    int64_t last = mesh->first_rank + (int64_t)mesh->size - 1;
-    int32_t k;
-    if (halo->owner) {
-        last = -1;
-        for (k = 0; k < mesh->size; k++) {
-            last = dpari_most(last, halo->owner[k]);
-        }
-    }
-    if (last >= comm->size || (!halo->owner && mesh->first_rank < 0)) {
-        return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
-                           i, last, comm->size);
-    }
-    return DPAR_OK;
-}
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* Adds the dims that are cut to *steps, as bits counted from the last dim. Returns 0 if the points
  * are not cells or the mesh does more than cut dims: such fields are not ordered unless the caller
@@ -177,15 +128,15 @@ static int dpari_hx_meetings(const dpar_halo *halo, uint32_t *steps)
  * dim is cut, or only the last one: its halos have scattered points in place of rows, which cost
  * more than waiting (blocks of 64^3 with a halo of 2: 24 us if ranks wait, 27 us if they do not).
  */
-static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *desc, int32_t *cut)
+static int dpari_hx_prefers_order(const dpar_halo_plan_desc *desc, int32_t *cut)
 {
     uint32_t meetings = 0;
     int32_t i, corners = 0;
-    for (i = 0; i < n; i++) {
-        const dpar_halo *halo = fields[i].halo;
+    for (i = 0; i < desc->field_count; i++) {
+        const dpar_halo_field *field = &desc->field[i];
+        const dpar_halo *halo = field->halo;
         corners |= halo->shape != DPAR_STENCIL_STAR && halo->grid.dims > 1;
-        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
+        if (!dpari_hx_can_order(field) || dpari_hx_mem(field) ||
             !dpari_hx_meetings(halo, &meetings)) {
             return 0;
         }
@@ -203,278 +154,6 @@ static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
     }
     return 1;
 }
-
-/* True if the arrays of a field can hold the points that blocks share. If points are between cells
- * in two dims, blocks share corners, which the compact halo of a star does not have. */
-static int dpari_hx_can_share(const dpar_halo_field *field)
-{
-    int32_t d, between = 0;
-    for (d = 0; d < field->halo->grid.dims; d++) {
-        between += field->halo->points[d] != DPAR_HALO_AT_CELLS;
-    }
-    return between < 2 || !field->compact_halo || !dpari_halo_star(field->halo);
-}
-
-/* Checks that a field can be exchanged dim by dim, or as shared points, if the plan asks for it. */
-static dpar_status dpari_hx_check_options(const dpar_halo_field *field, int32_t i,
-                                          const dpar_halo_plan_desc *desc, dpar_why *why)
-{
-    if (desc->ordered && !dpari_hx_can_order(field)) {
-        return dpari_wrong(
-            why,
-            "field %d has a fold, poles, a cube, masked owners, windows, compact halos or "
-            "edges without corners: it cannot be exchanged dim by dim, so that "
-            "desc.ordered must be 0",
-            i);
-    }
-    if (desc->shared && !dpari_hx_can_share(field)) {
-        return dpari_wrong(
-            why,
-            "field %d: with desc.shared 1, a star needs data with the whole halo, because "
-            "a compact halo has no place for the corners that blocks share",
-            i);
-    }
-    return DPAR_OK;
-}
-
-/* True if all addresses of the array are within 2^60 bytes of its index 0, so that differences of
- * addresses cannot overflow. */
-static int dpari_hx_reaches(const dpar_halo_field *field, const dpar_box *all)
-{
-    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(field->type);
-    const int64_t component = field->component_stride != 0 ? field->component_stride : 1;
-    const int strided = dpari_hx_strided(field);
-    int64_t step = dpari_hx_components(field); /* the default stride */
-    int64_t sum = step;
-    int32_t d;
-    if (component < -most || component > most || !dpari_mul(sum, dpari_size(component), &sum)) {
-        return 0;
-    }
-    for (d = all->dims - 1; d >= 0; d--) {
-        const int64_t stride = strided ? field->stride[d] : step;
-        const int64_t origin = strided ? field->first[d] : 0;
-        const int64_t points = all->hi[d] - all->lo[d];
-        int64_t distance;
-        if (stride < -most || stride > most || origin < -most || origin > most) {
-            return 0;
-        }
-        if (!dpari_mul(dpari_size(origin) + points, dpari_size(stride), &distance) ||
-            distance > most || sum > most || !dpari_mul(step, dpari_most(points, 1), &step)) {
-            return 0;
-        }
-        sum += distance;
-    }
-    return sum <= most / unit;
-}
-
-/* True if two points may have the same address. Otherwise each stride exceeds the extent of all
- * dims with shorter strides, as in any array that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *field, int32_t rank, dpar_box *box)
-{
-    const int32_t last = box->dims;
-    int64_t reach = 0;
-    uint32_t left = ((uint32_t)1 << (last + 1)) - 1; /* bits of dims still to check */
-    dpari_hx_array array;
-    dpari_hx_array_of(&array, field, rank);
-    dpari_hx_inside(field->halo, box);
-    while (left != 0) {
-        int64_t least = INT64_MAX, points = 1;
-        int32_t d, next = 0;
-        for (d = 0; d <= last; d++) {
-            const int64_t stride = dpari_size(d < last ? array.stride[d] : array.component);
-            if ((left >> d & 1u) && stride < least) {
-                least = stride;
-                next = d;
-            }
-        }
-        left &= ~((uint32_t)1 << next);
-        points = next < last ? box->hi[next] - box->lo[next] : dpari_hx_components(field);
-        if (points > 1) {
-            if (least <= reach) {
-                return 1;
-            }
-            reach += (points - 1) * least;
-        }
-    }
-    return 0;
-}
-
-/* Checks that field i and the next one form a pair (DPAR_HALO_PAIR_U, DPAR_HALO_PAIR_V). */
-static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
-                                       dpar_why *why)
-{
-    const dpar_halo_field *field = &fields[i], *other;
-    const int32_t there = field->pair == DPAR_HALO_PAIR_U ? i + 1 : i - 1;
-    if (field->pair == 0) {
-        return DPAR_OK;
-    }
-    if (field->pair < 0 || field->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
-        fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - field->pair) {
-        return dpari_wrong(why,
-                           "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
-                           "by DPAR_HALO_PAIR_V (2)",
-                           i, n, field->pair);
-    }
-    other = &fields[there];
-    if (!field->halo->cube || field->vector == 2) {
-        return dpari_wrong(
-            why, "field %d: pair is only for cubed spheres and vector 0 or 1, but vector is %d", i,
-            field->vector);
-    }
-    if (field->type != other->type || dpari_hx_wire(field) != dpari_hx_wire(other) ||
-        dpari_hx_components(field) != dpari_hx_components(other) ||
-        field->vector != other->vector || dpari_hx_mem(field) != dpari_hx_mem(other)) {
-        return dpari_wrong(
-            why,
-            "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
-            "or memory",
-            (int32_t)dpari_least(i, there), (int32_t)dpari_most(i, there));
-    }
-    return DPAR_OK;
-}
-
-/* True if points are on faces of a cube's cells, which only pairs may have. */
-static int dpari_hx_needs_pair(const dpar_halo *halo)
-{
-    const int32_t y = halo->grid.dims - 2;
-    return halo->cube &&
-           (halo->points[y] != DPAR_HALO_AT_CELLS || halo->points[y + 1] != DPAR_HALO_AT_CELLS);
-}
-
-/* Returns what is wrong with a field that has array_halo, or NULL. */
-static const char *dpari_hx_array_halo_fault(const dpar_halo_field *field)
-{
-    const dpar_halo *halo = field->halo, *wide = field->array_halo;
-    int32_t d;
-    if (field->compact_halo) {
-        return "a compact halo has the width of the plan, so that array_halo must be NULL";
-    }
-    if (halo->grid.dims != wide->grid.dims ||
-        !dpari_mesh_same(&halo->grid.mesh, &wide->grid.mesh) || halo->owner != wide->owner) {
-        return "array_halo has another grid, mesh or owners than halo";
-    }
-    for (d = 0; d < halo->grid.dims; d++) {
-        if (halo->grid.extent[d] != wide->grid.extent[d]) {
-            return "array_halo has a grid of another size than halo";
-        }
-        if (halo->points[d] != wide->points[d]) {
-            return "array_halo has other points than halo";
-        }
-    }
-    return NULL;
-}
-
-/* Checks that the wider halo of an array (array_halo) includes the halo that is exchanged. */
-static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *field, int32_t i, int32_t rank,
-                                             dpar_why *why)
-{
-    const dpar_halo *halo = field->halo, *wide = field->array_halo;
-    const char *fault;
-    dpar_box all, whole;
-    int32_t d;
-    dpar_status status = dpar_halo_check(wide, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    fault = dpari_hx_array_halo_fault(field);
-    if (fault != NULL) {
-        return dpari_wrong(why, "field %d: %s", i, fault);
-    }
-    if (!dpar_halo_box(halo, rank, &all)) {
-        return DPAR_OK;
-    }
-    if (!dpar_halo_box(wide, rank, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
-                         rank);
-    }
-    for (d = 0; d < halo->grid.dims; d++) {
-        if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
-                             i, d, halo->low[d], halo->high[d]);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks field i of a plan, without the other ranks. */
-static dpar_status dpari_hx_check_field(const dpar_comm *comm, const dpar_halo_field *field,
-                                        int32_t i, const dpar_halo_plan_desc *desc, dpar_why *why)
-{
-    dpar_box own, all;
-    dpar_status status;
-    if (!field->halo) {
-        return dpari_wrong(why, "field %d: halo is NULL", i);
-    }
-    status = dpar_halo_check(field->halo, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_hx_check_type(field, i, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_hx_check_ranks(comm, field->halo, i, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (dpari_hx_needs_pair(field->halo) && field->pair == 0) {
-        return dpari_wrong(
-            why,
-            "field %d: on a cubed sphere, points on faces of cells need a pair of fields: "
-            "set pair to DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
-            i);
-    }
-    if ((field->vector == 2 && field->components != 2) ||
-        (field->halo->cube && field->vector == 1 && field->pair == 0)) {
-        return dpari_wrong(
-            why,
-            "field %d: vector is %d with %d components; vector 2 needs 2 components, and "
-            "on a cubed sphere vector 1 needs a pair of fields",
-            i, field->vector, field->components);
-    }
-    if (field->components < 0) {
-        return dpari_wrong(why, "field %d: components is %d; it must be 0 to 2^24", i,
-                           field->components);
-    }
-    if (field->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: components is %d; at most 2^24 are allowed",
-                         i, field->components);
-    }
-    if (field->array_halo) {
-        status = dpari_hx_check_array_halo(field, i, comm->rank, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    if (dpar_halo_box(dpari_hx_array_halo(field), comm->rank, &all) &&
-        !dpari_hx_reaches(field, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: its array extends over more than 2^60 bytes",
-                         i);
-    }
-    if ((dpari_hx_strided(field) || dpari_hx_components(field) > 1) &&
-        (field->compact_halo ? dpar_halo_owned(field->halo, comm->rank, &all)
-                             : dpar_halo_box(field->halo, comm->rank, &all)) &&
-        dpari_hx_overlaps(field, comm->rank, &all)) {
-        return dpari_wrong(
-            why,
-            "field %d: with these strides (component_stride %ld) several points of rank %d "
-            "have the same address",
-            i, field->component_stride, comm->rank);
-    }
-    if (!field->data && dpar_halo_owned(field->halo, comm->rank, &own)) {
-        return dpari_wrong(why, "field %d: data is NULL on rank %d, which owns points", i,
-                           comm->rank);
-    }
-    if (!field->data && !field->compact_halo && dpar_halo_box(field->halo, comm->rank, &all)) {
-        return dpari_wrong(why,
-                           "field %d: data and compact_halo are NULL on rank %d, which has a halo",
-                           i, comm->rank);
-    }
-    return dpari_hx_check_options(field, i, desc, why);
-}
-
-/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* Computes the number of steps of a plan of `dims` dims. With a cut dim, the steps of an adjoint
  * follow those of a forward exchange. Otherwise both have the same steps. */
@@ -554,10 +233,11 @@ static dpar_status dpari_hx_measure_step(const dpar_halo_plan_desc *desc,
 }
 
 /* Checks all fields, decides about the order, and computes the size of the plan. */
-static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *desc, dpari_hx_size *size,
-                                    dpar_why *why)
+static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                    dpari_hx_size *size, dpar_why *why)
 {
+    const dpar_halo_field *fields = desc->field;
+    const int32_t n = desc->field_count;
     /* If desc.ordered is 0, another rank may be unable to exchange dim by dim. Therefore the boxes
      * of an exchange of all dims at once, which is step -1, are counted too. */
     const int32_t first = desc->ordered ? 0 : -1;
@@ -567,23 +247,15 @@ static dpar_status dpari_hx_measure(const dpar_comm *comm, const dpar_halo_field
     size->fields = n;
     size->ranks = comm->size;
     size->cut = -1;
-    for (i = 0; i < n; i++) {
-        status = dpari_hx_check_field(comm, &fields[i], i, desc, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
+    status = dpari_hx_check_fields(comm, desc, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    size->ordered = desc->ordered || dpari_hx_prefers_order(fields, n, desc, &size->cut);
+    size->ordered = desc->ordered || dpari_hx_prefers_order(desc, &size->cut);
     for (i = 0; i < n && size->ordered; i++) {
         dims = (int32_t)dpari_most(dims, fields[i].halo->grid.dims);
     }
     dpari_hx_count_steps(size, dims);
-    for (i = 0; i < n; i++) {
-        status = dpari_hx_check_pair(fields, n, i, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
     end = size->ordered ? size->steps : 0;
     for (i = 0; i < n; i++) {
         for (number = first; number < end; number++) {
@@ -627,7 +299,7 @@ static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_pl
             "allowed)",
             desc->method, desc->run_bytes, desc->tag);
     }
-    return dpari_hx_measure(comm, desc->field, desc->field_count, desc, size, why);
+    return dpari_hx_measure(comm, desc, size, why);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
@@ -643,107 +315,6 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
 }
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
-
-/* Lists the fields of a window that must be equal on all ranks. */
-static void dpari_hx_state_window(dpari_facts *facts, const dpar_window *window, int32_t d)
-{
-    dpari_fact(facts, "halo.window[#].kernel", d, window->kernel);
-    if (window->kernel != 0) {
-        dpari_fact(facts, "halo.window[#].stride", d, window->stride);
-        dpari_fact(facts, "halo.window[#].dilation", d, window->dilation);
-        dpari_fact(facts, "halo.window[#].pad_low", d, window->pad_low);
-        dpari_fact(facts, "halo.window[#].pad_high", d, window->pad_high);
-        dpari_fact(facts, "halo.window[#].kind", d, window->kind);
-        dpari_fact(facts, "halo.window[#].ceil_mode", d, window->ceil_mode != 0);
-        dpari_fact(facts, "halo.window[#].align_corners", d, window->align_corners != 0);
-    }
-}
-
-/* Lists the fields of axis i of a layout that must be equal on all ranks. A field that the kind of
- * placement does not use is listed as 0. */
-static void dpari_hx_state_axis(dpari_facts *facts, const dpar_layout *layout, int32_t i)
-{
-    const dpar_placement *placement = &layout->axis[i];
-    const int cuts = placement->kind == DPAR_PLACEMENT_SHARD;
-    uint64_t h = 1;
-    int32_t k;
-    for (k = 0; cuts && placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
-         k++) {
-        h = dpari_hash(h, placement->cuts[k]);
-    }
-    dpari_fact(facts, "the size of axis # of halo.grid.mesh", i, layout->mesh.axis[i].size);
-    dpari_fact(facts, "the stride of axis # of halo.grid.mesh", i, layout->mesh.axis[i].stride);
-    dpari_fact(facts, "halo.grid.order[#]", i, layout->order[i]);
-    dpari_fact(facts, "the kind of placement # of halo.grid", i, placement->kind);
-    dpari_fact(facts, "the dim of placement # of halo.grid", i, cuts ? placement->dim : 0);
-    dpari_fact(facts, "the rule of placement # of halo.grid", i, cuts ? placement->rule : 0);
-    dpari_fact(facts, "the block of placement # of halo.grid", i, cuts ? placement->block : 0);
-    dpari_fact(facts, "the source of placement # of halo.grid", i, cuts ? placement->source : 0);
-    dpari_fact(facts, "the op of placement # of halo.grid", i,
-               placement->kind == DPAR_PLACEMENT_PARTIAL ? placement->op : 0);
-    dpari_fact_hash(facts, "the list of cuts of placement # of halo.grid", i, h);
-}
-
-/* Lists the fields of a halo that must be equal on all ranks: points, owners, widths and ends. */
-static void dpari_hx_state_halo(dpari_facts *facts, const dpar_halo *halo)
-{
-    const int bends = halo->folds || halo->poles;
-    uint64_t owners = 1;
-    int32_t d;
-    dpari_fact(facts, "halo.grid.dims", 0, halo->grid.dims);
-    for (d = 0; d < halo->grid.dims; d++) {
-        dpari_fact(facts, "halo.grid.extent[#]", d, halo->grid.extent[d]);
-        dpari_fact(facts, "halo.low[#]", d, halo->low[d]);
-        dpari_fact(facts, "halo.high[#]", d, halo->high[d]);
-        dpari_fact(facts, "halo.points[#]", d, halo->points[d]);
-        dpari_hx_state_window(facts, &halo->window[d], d);
-    }
-    dpari_fact(facts, "halo.shape", 0, halo->shape);
-    dpari_fact(facts, "halo.periodic", 0, halo->periodic);
-    dpari_fact(facts, "halo.folds", 0, halo->folds);
-    dpari_fact(facts, "halo.poles", 0, halo->poles);
-    dpari_fact(facts, "halo.cube", 0, halo->cube);
-    dpari_fact(facts, "halo.fold", 0, bends ? halo->fold : 0);
-    dpari_fact(facts, "halo.mirror", 0, bends ? halo->mirror : 0);
-    dpari_fact(facts, "halo.on_row", 0, halo->folds ? halo->on_row : 0);
-    dpari_fact(facts, "halo.shift", 0, halo->folds ? halo->shift : 0);
-    dpari_fact(facts, "halo.pole_rows", 0, halo->pole_rows);
-    dpari_fact(facts, "the number of axes of halo.grid.mesh", 0, halo->grid.mesh.axes);
-    dpari_fact(facts, "halo.grid.mesh.first_rank", 0, halo->grid.mesh.first_rank);
-    for (d = 0; d < halo->grid.mesh.axes; d++) {
-        dpari_hx_state_axis(facts, &halo->grid, d);
-    }
-    for (d = 0; halo->owner && d < halo->grid.mesh.size; d++) {
-        owners = dpari_hash(owners, halo->owner[d]);
-    }
-    dpari_fact_hash(facts, "halo.owner", 0, owners);
-    dpari_fact_hash(facts, "halo.outputs", 0,
-                    halo->outputs ? dpari_hash_layout(1, halo->outputs) : 0);
-}
-
-/* Lists the fields of a descriptor that must be equal on all ranks. */
-static DPARI_COLD void dpari_hx_state(dpari_facts *facts, const void *given)
-{
-    const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
-    int32_t i;
-    dpari_fact(facts, "the number of fields", 0, desc->field_count);
-    dpari_fact(facts, "desc.method", 0, desc->method);
-    dpari_fact(facts, "desc.ordered", 0, desc->ordered);
-    dpari_fact(facts, "desc.shared", 0, desc->shared);
-    dpari_fact(facts, "desc.run_bytes", 0, desc->run_bytes);
-    dpari_fact(facts, "desc.tag", 0, desc->tag);
-    facts->of = "field #: ";
-    for (i = 0; i < desc->field_count; i++) {
-        const dpar_halo_field *field = &desc->field[i];
-        facts->of_index = i;
-        dpari_fact_type(facts, "type", 0, field->type);
-        dpari_fact_type(facts, "wire_type", 0, dpari_hx_wire(field));
-        dpari_fact(facts, "components", 0, dpari_hx_components(field));
-        dpari_fact(facts, "vector", 0, field->vector);
-        dpari_fact(facts, "pair", 0, field->pair);
-        dpari_hx_state_halo(facts, field->halo);
-    }
-}
 
 /* Makes all ranks exchange dim by dim, or none. Some ranks may be unable to, because arrays may be
  * in device memory, or compact, on some ranks only. Collective. */
@@ -805,23 +376,18 @@ static void dpari_hx_mark_peers(dpar_halo_plan *plan)
     }
 }
 
-/* Exchanges the strides and references of arrays with the peers. */
+/* Exchanges dpari_hx_told of all fields with the peers. */
 static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
 {
     const int64_t words = (int64_t)plan->fields * DPARI_HX_WORDS;
     dpar_status status;
-    int32_t i, f, d;
+    int32_t i, f;
     for (i = 0; i < plan->x.peers; i++) {
-        int64_t *r = dpari_hx_to_peer(plan, i, words);
-        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
-            const dpari_hx_array *array = &plan->array[f];
-            for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                r[d] = array->origin[d];
-                r[DPAR_MAX_DIMS + d] = array->stride[d];
-            }
-            r[2 * DPAR_MAX_DIMS] = array->component;
-            r[2 * DPAR_MAX_DIMS + 1] = array->compact + 2 * array->reach[0] + 4 * array->reach[1] +
-                                       8 * (plan->x.peer[i].world >= 0) + 16 * array->elsewhere;
+        int64_t *record = dpari_hx_to_peer(plan, i, words);
+        for (f = 0; f < plan->fields; f++, record += DPARI_HX_WORDS) {
+            dpari_hx_told *told = &plan->array[f].told;
+            told->reaches = plan->x.peer[i].world >= 0;
+            dpari_kern_copy(record, told, (int64_t)sizeof *told, 0);
         }
     }
     status = dpari_hx_exchange_records(plan, words);
@@ -829,21 +395,13 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
         return status;
     }
     for (i = 0; i < plan->x.peers; i++) {
-        const int64_t *r = plan->record + i * words;
-        for (f = 0; f < plan->fields; f++, r += DPARI_HX_WORDS) {
+        const int64_t *record = plan->record + i * words;
+        for (f = 0; f < plan->fields; f++, record += DPARI_HX_WORDS) {
             dpari_hx_array *array = &plan->peer[i].array[f];
-            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
             dpari_hx_dense(array, &plan->field[f], plan->x.peer[i].rank);
-            for (d = 0; d < DPAR_MAX_DIMS; d++) {
-                array->origin[d] = r[d];
-                array->stride[d] = r[DPAR_MAX_DIMS + d];
-            }
-            array->component = r[2 * DPAR_MAX_DIMS];
-            array->compact = (int32_t)(bits & 1);
-            array->reach[0] = (int32_t)(bits >> 1 & 1);
-            array->reach[1] = (int32_t)(bits >> 2 & 1);
-            array->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0) { /* the other rank does not reach this rank's memory */
+            dpari_kern_copy(&array->told, record, (int64_t)sizeof array->told, 0);
+            array->compact = array->told.compact;
+            if (!array->told.reaches) {
                 plan->x.peer[i].world = -1;
             }
         }
@@ -851,346 +409,7 @@ static dpar_status dpari_hx_exchange_arrays(dpar_halo_plan *plan)
     return DPAR_OK;
 }
 
-/* ---- items ----------------------------------------------------------------------------------- */
-
-/* Computes the strides of an item in staging memory. The item is dense there, with its dims in the
- * order of the owner's strides, so that the owner walks its array in the order of addresses. */
-static void dpari_hx_close_up(dpari_hx_item *item, const int64_t *owner)
-{
-    int32_t done = 0, d, k;
-    int64_t step = 1;
-    for (k = 0; k < item->dims; k++) {
-        int32_t best = -1;
-        int64_t least = 0;
-        for (d = item->dims - 1; d >= 0; d--) {
-            const int64_t a = dpari_size(owner[d]);
-            if (!(done >> d & 1) && (best < 0 || a < least)) {
-                best = d;
-                least = a;
-            }
-        }
-        done |= 1 << best;
-        item->dense[best] = step;
-        step *= item->extent[best];
-    }
-    item->elements = step;
-}
-
-/* True if the receiver reads a box in place. Sender and receiver get the same result, because both
- * use the sender's run, and all ranks of a world have counted the same cores. Ranks that share
- * cores pack small boxes, so that they wait only until peers are ready, and not also until peers
- * are done (8 ranks on 2 cores, 32^3: 80 us in place, 58 us packed; boxes of 128 KiB take longer
- * packed). */
-static int dpari_hx_is_direct(const dpar_halo_plan *plan, const dpari_hx_array *giver,
-                              const dpari_hx_array *taker, const dpari_hx_spot *spot,
-                              const dpari_hx_item *item, int32_t world)
-{
-    const int64_t run = plan->options.run_bytes > 0 ? plan->options.run_bytes : 64;
-    const int64_t bytes = item->elements * dpar_type_bytes(plan->field[item->field].type);
-    const int packs = plan->options.method == DPAR_HALO_PACKED ||
-                      (plan->options.method == DPAR_HALO_AUTO && world >= 0 &&
-                       plan->x.world->crowded && bytes < DPARI_HX_CROWDED);
-    return world >= 0 && !packs && giver->reach[spot->part] && !taker->elsewhere &&
-           dpari_hx_in_a_row(item->extent, spot->stride, item->dims,
-                             plan->field[item->field].type) >= run;
-}
-
-/* Returns the receiver's dim for the sender's dim d. */
-static int32_t dpari_hx_swapped(const dpar_transfer *transfer, int32_t d)
-{
-    if (d == transfer->swap[0]) {
-        return transfer->swap[1];
-    }
-    if (d == transfer->swap[1]) {
-        return transfer->swap[0];
-    }
-    return d;
-}
-
-/* Changes the receiver's place of a box so that its dims match those of the sender: puts dims into
- * the sender's order, and begins at the other end of flipped dims, with a negative stride. */
-static void dpari_hx_turn(const dpar_transfer *transfer, dpari_hx_spot *spot)
-{
-    int64_t stride[DPAR_MAX_DIMS];
-    int32_t d;
-    for (d = 0; d < transfer->dims; d++) {
-        stride[d] = spot->stride[d];
-        if (transfer->flip >> d & 1u) {
-            spot->at += (transfer->extent[dpari_hx_swapped(transfer, d)] - 1) * stride[d];
-            stride[d] = -stride[d];
-        }
-    }
-    for (d = 0; d < transfer->dims; d++) {
-        spot->stride[d] = stride[dpari_hx_swapped(transfer, d)];
-    }
-}
-
-/* Finds the component of the sender that arrives as component k of a vector (u, v), and whether its
- * sign changes. Turned by 1 quarter turn the vector is (-v, u), by 3 it is (v, -u). */
-static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfer, int32_t k,
-                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
-{
-    sender->at += (1 - k) * sender->stride[transfer->dims];
-    receiver->at += k * receiver->stride[transfer->dims];
-    item->extent[transfer->dims] = 1;
-    item->negate = (transfer->turn == 1) == (k == 0);
-}
-
-/* Sets item k of the items into which a transfer is divided, except for its place in staging
- * memory. sends: 1 for an item of S. */
-static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
-                          const dpar_transfer *transfer, int sends, int32_t k)
-{
-    const dpar_halo_field *field = &plan->field[index];
-    const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
-    /* the field whose array the sender reads, which is the other one if a pair is turned */
-    const int32_t owner = dpari_hx_crosses(field, transfer->turn)
-                              ? (int32_t)(dpari_hx_other(field) - plan->field)
-                              : index;
-    const int32_t here = sends ? owner : index;
-    const int32_t there = sends ? index : owner;
-    const dpari_hx_array *mine = &plan->array[here];
-    const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
-    const int32_t bytes = dpar_type_bytes(field->type),
-                  world = peer < 0 ? -1 : plan->x.peer[peer].world;
-    dpari_hx_spot my_spot, their_spot;
-    dpari_hx_spot *sender = sends ? &my_spot : &their_spot;
-    dpari_hx_spot *receiver = sends ? &their_spot : &my_spot;
-    int32_t d;
-    dpari_zero(item, sizeof *item);
-    item->field = index;
-    item->peer = peer;
-    item->dims = transfer->dims + 1;
-    item->negate = dpari_hx_negates(field, transfer->turn);
-    for (d = 0; d < transfer->dims; d++) {
-        item->extent[d] = transfer->extent[d];
-        item->local[d] = transfer->mine[d];
-        item->here[d] = sends ? d : dpari_hx_swapped(transfer, d);
-    }
-    item->here[transfer->dims] = transfer->dims;
-    item->flip = sends ? 0 : transfer->flip;
-    item->extent[transfer->dims] = components;
-    dpari_hx_place(mine, transfer->mine, components, &my_spot);
-    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
-    dpari_hx_turn(transfer, receiver);
-    if (dpari_hx_parts(field, transfer) > 1) {
-        dpari_hx_component(item, transfer, k, sender, receiver);
-    }
-    item->mine = 2 * here + my_spot.part;
-    item->theirs = 2 * there + their_spot.part;
-    item->mine_at = my_spot.at * bytes;
-    item->theirs_at = their_spot.at * bytes;
-    for (d = 0; d < item->dims; d++) {
-        item->own_step[d] = my_spot.stride[d];
-        item->other_step[d] = their_spot.stride[d];
-    }
-    dpari_hx_close_up(item, sender->stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world);
-    item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
-}
-
-/* Appends an item to the bytes that are packed in one direction. Returns its offset, a multiple of
- * 16. */
-static int64_t dpari_hx_append(const dpar_halo_plan *plan, const dpari_hx_item *item,
-                               int64_t *bytes)
-{
-    const int64_t at = (*bytes + 15) / 16 * 16;
-    *bytes = at + item->elements * dpar_type_bytes(dpari_hx_wire(&plan->field[item->field]));
-    return at;
-}
-
-/* Adds an item to what its peer exchanges with this rank in step s, and assigns its places in the
- * staging memory. */
-static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t s, int sends)
-{
-    dpari_hx_flow *flow;
-    const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
-    const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
-    dpari_exchange_flow *run;
-    const int32_t modes = plan->step[s].modes;
-    int32_t d;
-    if (item->peer < 0) {
-        return;
-    }
-    flow = &plan->peer[item->peer].flow[s];
-    run = &plan->x.flow[item->peer * plan->x.steps + s];
-    for (d = 0; d < item->dims; d++) {
-        flow->hash[sends] = dpari_hash(flow->hash[sends], item->extent[d] + 1024 * item->field);
-    }
-    if (modes >> give & 1 && item->packs) {
-        item->pack_at = dpari_hx_append(plan, item, &run->out_bytes[give]);
-    }
-    if (modes >> take & 1 && !item->direct) {
-        item->take_at = dpari_hx_append(plan, item, &run->in_bytes[take]);
-    }
-    run->lends[give] |= modes >> give & 1 && !item->packs;
-    run->takes[take] |= modes >> take & 1;
-    flow->reads[take] |= modes >> take & 1 && item->direct;
-}
-
-/* Counts the items of list R of step s for each peer and for this rank itself. With `fill`, which
- * requires that the first item of each peer is known, also sets the items. */
-static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
-{
-    dpari_hx_step *step = &plan->step[s];
-    dpari_hx_walk walk;
-    dpar_transfer transfer;
-    int32_t i, k;
-    for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, step, DPAR_TRANSFER_RECV,
-                                dpari_hx_moves(&plan->options), NULL) != DPAR_OK) {
-            continue;
-        }
-        while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
-            int64_t *count = &step->self;
-            int64_t first = step->r;
-            if (transfer.peer != plan->comm->rank) {
-                dpari_hx_flow *flow = &plan->peer[plan->peer_of[transfer.peer] - 1].flow[s];
-                count = &flow->boxes;
-                first = flow->first;
-            }
-            for (k = 0; k < parts; k++) {
-                if (fill) {
-                    dpari_hx_item *item = &plan->item[first + *count];
-                    dpari_hx_fill(plan, item, i, &transfer, 0, k);
-                    dpari_hx_count_in(plan, item, s, 0);
-                }
-                ++*count;
-            }
-        }
-    }
-}
-
-/* Sets items of list S of step s from item `at` on: with own_first the items that this rank adds
- * without waiting for peers, otherwise all other items. Returns the index after the last one. */
-static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, int own_first)
-{
-    dpari_hx_walk walk;
-    dpar_transfer transfer;
-    int32_t i, k;
-    for (i = 0; i < plan->fields; i++) {
-        if (dpari_hx_begin_walk(&walk, &plan->field[i], plan->comm->rank, &plan->step[s],
-                                DPAR_TRANSFER_SEND, dpari_hx_moves(&plan->options),
-                                NULL) != DPAR_OK) {
-            continue;
-        }
-        while (dpari_hx_next(&walk, &transfer)) {
-            const int32_t parts = dpari_hx_parts(&plan->field[i], &transfer);
-            if (walk.own_first != own_first) {
-                continue;
-            }
-            for (k = 0; k < parts; k++) {
-                dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
-                dpari_hx_count_in(plan, &plan->item[at], s, 1);
-                at++;
-                if (transfer.peer != plan->comm->rank) {
-                    plan->peer[plan->peer_of[transfer.peer] - 1].flow[s].sends++;
-                }
-            }
-        }
-    }
-    return at;
-}
-
-/* Sets the lists R (first the items that this rank sends to itself, then by peer) and S of step s,
- * from item `at` on. Returns the index after the last item. */
-static int64_t dpari_hx_list(dpar_halo_plan *plan, int32_t s, int64_t at)
-{
-    dpari_hx_step *step = &plan->step[s];
-    int32_t i;
-    step->r = at;
-    dpari_hx_list_receives(plan, s, 0);
-    at += step->self;
-    step->self = 0;
-    for (i = 0; i < plan->x.peers; i++) {
-        plan->peer[i].flow[s].first = at;
-        at += plan->peer[i].flow[s].boxes;
-        plan->peer[i].flow[s].boxes = 0;
-    }
-    dpari_hx_list_receives(plan, s, 1);
-    step->r_items = at - step->r;
-    step->s = at;
-    at = dpari_hx_list_sends(plan, s, at, 1);
-    step->own_first = at - step->s;
-    at = dpari_hx_list_sends(plan, s, at, 0);
-    step->s_items = at - step->s;
-    return at;
-}
-
-/* Sets `packed` of the flows. Steps that share a line pack into the same memory, in either mode. A
- * rank may therefore write it only when all peers that read it in any of these steps are done. */
-static void dpari_hx_mark_packed(dpar_halo_plan *plan)
-{
-    int32_t s, t, i;
-    for (s = 0; s < plan->x.steps; s++) {
-        for (t = 0; t < plan->x.steps; t++) {
-            if (plan->x.step[s].line != plan->x.step[t].line) {
-                continue;
-            }
-            for (i = 0; i < plan->x.peers; i++) {
-                dpari_exchange_flow *flow = &plan->x.flow[i * plan->x.steps];
-                flow[s].packed |= flow[t].out_bytes[0] > 0 || flow[t].out_bytes[1] > 0;
-            }
-        }
-    }
-}
-
-/* Assigns positions in the staging memory to the boxes that this rank packs, and positions in the
- * memory for arrivals to the messages that it receives. They are in the order of steps and peers,
- * and the same for both modes. */
-static void dpari_hx_flows(dpar_halo_plan *plan)
-{
-    dpari_exchange_step *step;
-    int32_t s, i;
-    int64_t k, gives = 0, comes = 0;
-    for (s = 0; s < plan->x.steps; s++) {
-        if (s == plan->forward) { /* the steps of the adjoint use the same memory */
-            gives = 0;
-            comes = 0;
-        }
-        step = &plan->x.step[s];
-        step->alone = !plan->elsewhere;
-        for (i = 0; i < plan->x.peers; i++) {
-            dpari_hx_flow *flow = &plan->peer[i].flow[s];
-            const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
-            const int64_t out = dpari_most(run->out_bytes[0], run->out_bytes[1]);
-            const int64_t in = dpari_most(run->in_bytes[0], run->in_bytes[1]);
-            const int shares = plan->x.peer[i].world >= 0;
-            flow->out_at = gives;
-            flow->in_at = comes;
-            plan->lends[0] |= run->lends[0];
-            plan->lends[1] |= run->lends[1];
-            step->meets |= shares && flow->boxes + flow->sends > 0;
-            step->alone &= flow->boxes + flow->sends == 0;
-            plan->x.oneway |= shares && (flow->boxes == 0) != (flow->sends == 0);
-            gives += (out + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            if (plan->x.peer[i].world < 0) {
-                comes += (in + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-            }
-        }
-        plan->turn = dpari_most(plan->turn, gives);
-        plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
-    }
-    for (k = 0; k < plan->step[plan->x.steps - 1].s + plan->step[plan->x.steps - 1].s_items; k++) {
-        const dpar_halo_field *field = &plan->field[plan->item[k].field];
-        if (dpari_hx_mem(field)) {
-            plan->look_bytes =
-                dpari_most(plan->look_bytes, plan->item[k].elements * dpar_type_bytes(field->type));
-        }
-    }
-}
-
 /* ---- planning -------------------------------------------------------------------------------- */
-
-/* Returns the number of bytes of the references to this rank's arrays, rounded up to whole lines.
- */
-static int64_t dpari_hx_refs_bytes(const dpar_halo_plan *plan)
-{
-    return ((int64_t)sizeof(uint64_t) * 2 * plan->fields + DPARI_LINE - 1) / DPARI_LINE *
-           DPARI_LINE;
-}
 
 /* Returns the first field that is not in the communicator's memory, or plan->fields if all are. */
 static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
@@ -1210,7 +429,8 @@ static int32_t dpari_hx_first_outside(const dpar_halo_plan *plan)
 static dpar_status dpari_hx_alloc(dpar_halo_plan *plan, dpar_why *why)
 {
     const int64_t lines = plan->x.world ? plan->x.steps * (int64_t)sizeof(dpari_exchange_line) : 0;
-    const int64_t refs = plan->x.world ? dpari_hx_refs_bytes(plan) : 0;
+    const int64_t refs =
+        plan->x.world ? dpari_exchange_lines((int64_t)sizeof(uint64_t) * 2 * plan->fields) : 0;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->comm;
     int64_t turns = 2;
     void *memory = NULL;
@@ -1353,17 +573,6 @@ static dpar_status dpari_hx_exchange_places(dpar_halo_plan *plan, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Pins all memory of the plan for the devices that hold fields. */
-static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *plan, dpar_why *why)
-{
-    const dpar_status status = dpari_hx_pin_all(plan, 1);
-    if (status == DPAR_OK) {
-        return DPAR_OK;
-    }
-    return dpari_say(status, why, "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
-                     plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
-}
-
 /* Connects the plan's memory, which all ranks have allocated, with that of the peers. */
 static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 {
@@ -1378,7 +587,12 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
     }
     status = dpari_hx_exchange_places(plan, why);
     if (status == DPAR_OK) {
-        status = dpari_hx_pin_plan(plan, why);
+        status = dpari_hx_pin_all(plan, 1);
+        if (status != DPAR_OK) {
+            (void)dpari_say(status, why,
+                            "rank %d: the plan's memory (%ld bytes) cannot be pinned: %s",
+                            plan->comm->rank, plan->memory_bytes, dpar_status_text(status));
+        }
     }
     return dpari_agree(plan->comm, status, why);
 }
@@ -1386,8 +600,6 @@ static dpar_status dpari_hx_connect(dpar_halo_plan *plan, dpar_why *why)
 /* Does the collective part of planning, after the ranks have agreed on the fields. */
 static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
 {
-    int32_t s;
-    int64_t at = 0;
     dpar_status status = dpari_exchange_find_node(&plan->x);
     if (status == DPAR_OK) {
         status = dpari_hx_exchange_arrays(plan);
@@ -1395,11 +607,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *plan, dpar_why *why)
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, plan->comm->why.text);
     }
-    for (s = 0; s < plan->x.steps; s++) {
-        at = dpari_hx_list(plan, s, at);
-    }
-    dpari_hx_flows(plan);
-    dpari_hx_mark_packed(plan);
+    dpari_hx_list_items(plan);
     status = dpari_agree(plan->comm, dpari_hx_alloc(plan, why), why);
     if (status == DPAR_OK) {
         status = dpari_hx_connect(plan, why);
@@ -1427,10 +635,11 @@ static void dpari_hx_own_arrays(dpar_halo_plan *plan, int32_t later)
     for (i = 0; i < plan->fields; i++) {
         const dpar_halo_field *field = &plan->field[i];
         dpari_hx_array_of(&plan->array[i], field, plan->comm->rank);
-        plan->array[i].reach[0] = shares && !plan->array[i].elsewhere && field->data &&
-                                  (later || dpari_ref(plan->x.world, field->data, 1) != 0);
-        plan->array[i].reach[1] = shares && !plan->array[i].elsewhere && field->compact_halo &&
-                                  dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
+        plan->array[i].told.reach[0] = shares && !plan->array[i].told.elsewhere && field->data &&
+                                       (later || dpari_ref(plan->x.world, field->data, 1) != 0);
+        plan->array[i].told.reach[1] = shares && !plan->array[i].told.elsewhere &&
+                                       field->compact_halo &&
+                                       dpari_ref(plan->x.world, field->compact_halo, 1) != 0;
     }
 }
 
@@ -1636,8 +845,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_
                                 dpari_hx_given(data, halos));
     }
     array = &plan->array[field];
-    if ((array->reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
-        (array->reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
+    if ((array->told.reach[0] && dpari_ref(plan->x.world, data, 1) == 0) ||
+        (array->told.reach[1] && dpari_ref(plan->x.world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             plan->comm,
             "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "

@@ -44,38 +44,39 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *plan, const dpari_hx_item *
     }
 }
 
-/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
-static void dpari_hx_moving(dpar_halo_plan *plan, const dpari_hx_item *item, int takes,
-                            dpar_mem_box *box)
+DPARI_INTERNAL void dpari_hx_describe(const dpar_halo_plan *plan, const dpari_hx_item *item,
+                                      int takes, int32_t op, dpar_mem_box *box)
 {
-    const dpar_halo_field *field = &plan->field[item->field];
-    const int adjoint = plan->x.mode == DPAR_HALO_ADJOINT;
-    /* not const, because an adjoint sets the halos to 0 that this rank takes from its own array */
-    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(plan, item) : 0;
-    unsigned char *staging = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
+    const int32_t wire = dpari_hx_wire(&plan->field[item->field]);
     int32_t d;
-    dpari_hx_box_of(plan, item, takes ? (unsigned char *)from : staging + item->pack_at, takes,
-                    box);
-    box->round_type = dpari_hx_wire(field);
+    dpari_hx_box_of(plan, item, NULL, takes, box);
+    box->round_type = wire;
     if (!takes) {
-        box->to_type = dpari_hx_wire(field);
-        box->clear = adjoint;
+        box->to_type = wire;
         return;
     }
-    box->from_type = item->direct ? field->type : dpari_hx_wire(field);
-    box->op = adjoint ? plan->x.op : DPAR_COPY;
+    box->op = op;
     box->negate = item->negate;
-    box->clear = adjoint && item->peer < 0;
-    for (d = 0; d < item->dims && item->direct; d++) {
+    box->clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
+    if (!item->direct) {
+        box->from_type = wire;
+        return;
+    }
+    for (d = 0; d < item->dims; d++) {
         box->from_stride[d] = item->other_step[d];
     }
 }
 
-/* Stores the status of a move, unless an earlier move has failed. */
-static void dpari_hx_note(dpar_halo_plan *plan, dpar_status status)
+/* Describes how the exchange in progress moves an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(const dpar_halo_plan *plan, const dpari_hx_item *item, int takes,
+                            dpar_mem_box *box)
 {
-    if (plan->moved == DPAR_OK) {
-        plan->moved = status;
+    dpari_hx_describe(plan, item, takes, plan->x.op, box);
+    if (takes) { /* not const, because an adjoint sets the halos to 0 that it reads in place */
+        box->from = (void *)(uintptr_t)dpari_hx_from(plan, item);
+    } else {
+        box->to = plan->staging + dpari_exchange_turn(&plan->x) * plan->turn + item->pack_at;
+        box->clear = plan->x.mode == DPAR_HALO_ADJOINT;
     }
 }
 
@@ -93,7 +94,10 @@ DPARI_INTERNAL void dpari_hx_move(dpar_halo_plan *plan, int64_t first, int64_t n
             continue;
         }
         if (mem != of && boxes > 0) {
-            dpari_hx_note(plan, of->move(of->ctx, plan->box, boxes));
+            const dpar_status status = of->move(of->ctx, plan->box, boxes);
+            if (plan->moved == DPAR_OK) {
+                plan->moved = status;
+            }
             boxes = 0;
         }
         of = mem;

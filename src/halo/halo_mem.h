@@ -20,6 +20,10 @@ DPARI_API dpar_status dpari_hx_pin(const dpar_halo_plan *plan, void *memory, int
 
 /* ---- of this header's own modules ---- */
 
+/* Describes the copy of an item, without addresses, for when this rank takes it with `op`, or for
+ * when it gives it. */
+DPARI_INTERNAL void dpari_hx_describe(const dpar_halo_plan *plan, const dpari_hx_item *item,
+                                      int takes, int32_t op, dpar_mem_box *box);
 /* Pins or unpins all memory of a plan. */
 DPARI_INTERNAL dpar_status dpari_hx_pin_all(const dpar_halo_plan *plan, int on);
 /* Starts to pack, or with `takes` to unpack, the items first .. first + n - 1, except for those in

@@ -94,19 +94,19 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
     dpar_box own, all;     /* of the halo to exchange */
     dpar_box first, whole; /* of the halo that the array has */
     int64_t step = dpari_hx_components(field);
-    int32_t d;
+    int32_t d, exists;
     dpari_zero(array, sizeof *array);
     array->halo = field->halo;
     array->rank = rank;
-    array->component = 1;
-    array->exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
-                    dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
-    for (d = field->halo->grid.dims - 1; d >= 0 && array->exists; d--) {
+    array->told.component = 1;
+    exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
+             dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    for (d = field->halo->grid.dims - 1; d >= 0 && exists; d--) {
         array->low[d] = own.lo[d] - all.lo[d];
         array->own[d] = own.hi[d] - own.lo[d];
         array->inner[d] = own.lo[d] - first.lo[d];
-        array->origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
-        array->stride[d] = step;
+        array->told.origin[d] = field->compact_halo ? 0 : own.lo[d] - whole.lo[d];
+        array->told.stride[d] = step;
         step *= field->compact_halo ? dpari_most(array->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
@@ -127,15 +127,40 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_fie
 {
     int32_t d;
     dpari_hx_dense(array, field, rank);
-    array->compact = field->compact_halo != NULL;
-    array->elsewhere = dpari_hx_mem(field) != NULL;
-    array->component = field->component_stride != 0 ? field->component_stride : 1;
+    array->compact = array->told.compact = field->compact_halo != NULL;
+    array->told.elsewhere = dpari_hx_mem(field) != NULL;
+    array->told.component = field->component_stride != 0 ? field->component_stride : 1;
     if (dpari_hx_strided(field)) {
         for (d = 0; d < field->halo->grid.dims; d++) {
-            array->origin[d] = field->first[d] + array->inner[d];
-            array->stride[d] = field->stride[d];
+            array->told.origin[d] = field->first[d] + array->inner[d];
+            array->told.stride[d] = field->stride[d];
         }
     }
+}
+
+DPARI_INTERNAL DPARI_COLD int32_t dpari_hx_overlapping_dim(const int64_t *stride,
+                                                           const int64_t *points, int32_t dims)
+{
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << dims) - 1; /* bits of dims still to check */
+    while (left != 0) {
+        int64_t least = INT64_MAX;
+        int32_t d, next = 0;
+        for (d = 0; d < dims; d++) {
+            if ((left >> d & 1u) && dpari_size(stride[d]) < least) {
+                least = dpari_size(stride[d]);
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        if (points[next] > 1) {
+            if (least <= reach) {
+                return next;
+            }
+            reach += (points[next] - 1) * least;
+        }
+    }
+    return -1;
 }
 
 /* A field can be exchanged dim by dim if a block and its neighbours along each dim have the same
@@ -196,7 +221,7 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
     }
     spot->part = DPARI_HX_OWN;
     spot->at = 0;
-    spot->stride[dims] = array->component;
+    spot->stride[dims] = array->told.component;
     if (array->compact && !own) {
         if (!dpari_hx_slab(array, at, components, &slab, &spot->at)) {
             spot->part = -1; /* a corner, which a star does not have */
@@ -212,8 +237,8 @@ DPARI_API DPARI_COLD void dpari_hx_place(const dpari_hx_array *array, const int6
         return;
     }
     for (d = 0; d < dims; d++) {
-        spot->stride[d] = array->stride[d];
-        spot->at += (array->origin[d] + at[d] - array->low[d]) * array->stride[d];
+        spot->stride[d] = array->told.stride[d];
+        spot->at += (array->told.origin[d] + at[d] - array->low[d]) * array->told.stride[d];
     }
 }
 

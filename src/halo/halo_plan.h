@@ -2,14 +2,16 @@
 /* halo_plan - the data of a planned exchange. Private. The modules that work on it, lowest first:
  *
  *     halo_box_groups  copies two boxes in one loop, and many tiny boxes from a list
+ *     halo_fields      checks the fields, and lists what must be equal on all ranks
  *     halo_overlap     checks that arrays have no element in common
  *     halo_walk        lists the boxes of a step
  *     halo_mem         moves boxes in memory that the CPU does not reach
  *     halo_prepare     chooses how each box is copied
+ *     halo_items       lists the items of a plan
  *     halo_run         packs and takes boxes for the exchanges that ../exchange runs
  *     halo_view        shows the boxes of a plan to the checks of dpar_debug.h
  *     halo_traffic     lists the peers, the bytes and the method
- *     halo_exchange    checks the descriptor, agrees with the other ranks, makes the plan
+ *     halo_exchange    makes the plan, together with the other ranks
  *     halo_tune        chooses a method by measuring
  *     grid             grids and their arrays, on top of all of these
  *
@@ -48,25 +50,32 @@ enum {
     DPARI_HX_CROWDED = 65536, /* bytes of a box, see dpari_hx_is_direct; measured */
     DPARI_HX_BESIDE = 64,     /* cells at most this number of bytes apart mostly share lines */
     DPARI_HX_HEAD = 8,        /* words of a record per step */
-    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2, /* words of a record per field */
-    DPARI_HX_OWN = 0, /* parts of a field: its own points, and its compact halo */
+    DPARI_HX_OWN = 0,         /* parts of a field: its own points, and its compact halo */
     DPARI_HX_HALOS = 1,
     DPARI_HX_VERSION = 0 /* index of dpari_exchange_line.place: how often the addresses of this
                             rank's arrays have changed */
 };
 
-/* A field as one rank holds it. Strides are in elements. */
+/* What a rank tells each peer about its array of a field. Strides are in elements. */
+typedef struct dpari_hx_told {
+    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+    int32_t compact;
+    int32_t reach[2];  /* of data and of halos: 1 if peers may read them in place */
+    int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
+    int32_t reaches;   /* 1 if this rank reaches the memory of the peer */
+    int32_t unused;
+} dpari_hx_told;
+enum { DPARI_HX_WORDS = sizeof(dpari_hx_told) / sizeof(int64_t) };
+
+/* A field as one rank holds it. */
 typedef struct dpari_hx_array {
     const dpar_halo *halo;
     int32_t rank, compact;
-    int32_t reach[2];  /* of data and of halos: 1 if peers may read them in place */
-    int32_t elsewhere; /* 1 if it is in memory that the CPU does not reach */
-    int32_t exists;
     /* the first own point in the local box, and the number of own points, along each dim */
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS];
     /* the first own point relative to that of the wider halo that the array has (array_halo) */
     int64_t inner[DPAR_MAX_DIMS];
-    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+    dpari_hx_told told;
 } dpari_hx_array;
 
 /* The place of a box in an array: where its first element is, and its strides. */
@@ -246,6 +255,11 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *array, const dpar_halo_fie
                                       int32_t rank);
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field *field,
                                    int32_t rank);
+/* Returns the first dim, in ascending order of strides, along which points may have the same
+ * address as others: its stride does not exceed the extent of the dims with shorter strides.
+ * Returns -1 if there is none, as in any array that is padded or permuted. */
+DPARI_INTERNAL int32_t dpari_hx_overlapping_dim(const int64_t *stride, const int64_t *points,
+                                                int32_t dims);
 /* Returns the number of contiguous bytes at the start of a box. */
 DPARI_INTERNAL int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                                          int32_t type);

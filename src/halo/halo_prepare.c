@@ -10,8 +10,10 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
+#include "../host/mem_private.h"
 #include "../host/strided.h"
 #include "halo_box_groups.h"
+#include "halo_mem.h"
 #include "halo_plan.h"
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -20,44 +22,24 @@
 DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpari_hx_item *item,
                                                 int32_t op)
 {
-    const dpar_halo_field *field = &plan->field[item->field];
-    const int32_t wire = dpari_hx_wire(field);
     const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
-    int32_t d;
-    dpari_zero(&piece, sizeof piece);
-    piece.dims = item->dims;
-    for (d = 0; d < item->dims; d++) {
-        piece.extent[d] = item->extent[d];
-        piece.to[d] = item->own_step[d];
-        piece.from[d] = item->direct ? item->other_step[d] : item->dense[d];
-    }
-    piece.to_type = field->type;
-    piece.from_type = item->direct ? field->type : wire;
-    piece.through = wire;
-    piece.op = op;
-    piece.negate = item->negate;
-    piece.clear = op != DPAR_COPY && item->direct; /* a halo that is read in place becomes 0 */
+    dpar_mem_box box;
+    dpari_hx_describe(plan, item, 1, op, &box);
+    dpari_mem_piece(&box, &piece);
     piece.back =
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
     piece.beside = op == DPAR_SUM ? item->beside : 0;
     piece.ahead = shares && !item->direct ? DPARI_STRIDE_FROM : 0;
     piece.wide = plan->wide;
     dpari_stride_prepare(&item->take, &piece);
-    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
-    piece.back = 0;
-    piece.beside = 0;
+    dpari_hx_describe(plan, item, 0, op, &box);
     /* Items that are taken with DPAR_COPY are those of R, which are halos. They are given only in
      * the adjoint, and become 0 when they are packed. */
-    piece.clear = op == DPAR_COPY;
-    piece.op = DPAR_COPY;
-    piece.negate = 0;
-    for (d = 0; d < item->dims; d++) {
-        piece.to[d] = item->dense[d];
-        piece.from[d] = item->own_step[d];
-    }
-    piece.to_type = wire;
-    piece.from_type = field->type;
+    box.clear = op == DPAR_COPY;
+    dpari_mem_piece(&box, &piece);
+    piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
+    piece.wide = plan->wide;
     dpari_stride_prepare(&item->give, &piece);
 }
 

@@ -71,33 +71,6 @@ static void dpari_hx_ask(const dpar_halo_plan *plan)
     }
 }
 
-/* Packs n items for other ranks into the staging memory. */
-static void dpari_hx_give(dpar_halo_plan *plan, int64_t first, int64_t n)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    unsigned char *to = dpari_hx_staging(plan);
-    int64_t k;
-    for (k = first; k < first + n; k += plan->item[k].given.step) {
-        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
-        if (!item->packs || item->give_mate < 0) {
-            continue;
-        }
-        if (item->given.runs > 0) {
-            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
-                                  plan->part[item->mine]);
-        } else if (item->give_mate > 0) {
-            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
-                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
-        } else {
-            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
-        }
-    }
-    if (plan->elsewhere) {
-        dpari_hx_move(plan, first, n, 0);
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
-}
-
 /* Takes n items whose senders are ready into this rank's arrays. */
 static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
 {
@@ -122,31 +95,39 @@ static void dpari_hx_take(dpar_halo_plan *plan, int64_t first, int64_t n)
     dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
 }
 
-/* Takes all boxes of a step into memory that the CPU does not reach, after the last of them has
- * arrived. This is one batch, and therefore one launch on a device. */
-static void dpari_hx_take_elsewhere(dpar_halo_plan *plan, const dpari_hx_step *step)
-{
-    const double began = dpari_exchange_clock(&plan->x);
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_move(plan, step->r, step->r_items, 1);
-    } else {
-        dpari_hx_move(plan, step->s, step->s_items, 1);
-    }
-    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
-}
-
 /* ---- functions that an exchange calls -------------------------------------------------------- */
 
-/* Packs the boxes of a step that other ranks get. */
+/* Packs the boxes of a step that other ranks get into the staging memory: those of S, or in an
+ * adjoint those of R. */
 static dpar_status dpari_hx_pack_step(void *of, int32_t s)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
-    if (plan->x.mode == DPAR_HALO_FORWARD) {
-        dpari_hx_give(plan, step->s, step->s_items);
-    } else {
-        dpari_hx_give(plan, step->r, step->r_items);
+    const int sends = plan->x.mode == DPAR_HALO_FORWARD;
+    const int64_t first = sends ? step->s : step->r;
+    const int64_t end = first + (sends ? step->s_items : step->r_items);
+    const double began = dpari_exchange_clock(&plan->x);
+    unsigned char *to = dpari_hx_staging(plan);
+    int64_t k;
+    for (k = first; k < end; k += plan->item[k].given.step) {
+        const dpari_hx_item *item = &plan->item[k], *other = item + item->give_mate;
+        if (!item->packs || item->give_mate < 0) {
+            continue;
+        }
+        if (item->given.runs > 0) {
+            dpari_stride_run_list(&item->give, plan->spot + item->given.at, item->given.runs, to,
+                                  plan->part[item->mine]);
+        } else if (item->give_mate > 0) {
+            dpari_stride_run_beside(&item->give, to + item->pack_at, dpari_hx_mine(plan, item),
+                                    &other->give, to + other->pack_at, dpari_hx_mine(plan, other));
+        } else {
+            dpari_stride_run(&item->give, to + item->pack_at, dpari_hx_mine(plan, item));
+        }
     }
+    if (plan->elsewhere) {
+        dpari_hx_move(plan, first, end - first, 0);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_PACKING, began);
     return plan->elsewhere ? dpari_hx_settle(plan) : DPAR_OK;
 }
 
@@ -206,18 +187,26 @@ static dpar_status dpari_hx_take_peer(void *of, int32_t s, int32_t i)
     return DPAR_OK;
 }
 
-/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach. */
+/* Adds the boxes of an adjoint, and takes those in memory that the CPU does not reach, after the
+ * last of them has arrived. The latter are one batch, and therefore one launch on a device. */
 static dpar_status dpari_hx_finish(void *of, int32_t s)
 {
     dpar_halo_plan *plan = (dpar_halo_plan *)of;
     const dpari_hx_step *step = &plan->step[s];
+    double began;
     if (plan->x.mode == DPAR_HALO_ADJOINT) {
         dpari_hx_take(plan, step->s + step->own_first, step->s_items - step->own_first);
     }
     if (!plan->elsewhere) {
         return DPAR_OK;
     }
-    dpari_hx_take_elsewhere(plan, step);
+    began = dpari_exchange_clock(&plan->x);
+    if (plan->x.mode == DPAR_HALO_ADJOINT) {
+        dpari_hx_move(plan, step->s, step->s_items, 1);
+    } else {
+        dpari_hx_move(plan, step->r, step->r_items, 1);
+    }
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
     return dpari_hx_settle(plan);
 }
 

@@ -4,8 +4,9 @@
  * It starts from the transfer lists of ../index/halo.h. In an ordered exchange, a step's boxes are
  * extended by the halos that earlier steps have filled, so that they include edges and corners. In
  * an adjoint, the boxes that a rank sends to itself are split, because a part into which no peer's
- * box is added earlier in the walk can be added without waiting for peers. halo_exchange.c walks
- * each step several times: to count boxes, to find the peers and to fill in items. */
+ * box is added earlier in the walk can be added without waiting for peers. halo_exchange.c and
+ * halo_items.c walk each step several times: to count boxes, to find the peers and to fill in
+ * items. */
 #include "halo_walk.h"
 
 #include "../base/arith.h"

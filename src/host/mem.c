@@ -7,7 +7,6 @@
 #include "elements.h"
 #include "kernel.h"
 #include "mem_private.h"
-#include "strided.h"
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
@@ -31,25 +30,11 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
 /* Copies a box that dpari_mem_box_fits has checked. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
-    dpari_stride_piece p;
-    dpari_stride s;
-    int32_t d;
-    p.back = p.ahead = p.wide = 0;
-    p.beside = 0;
-    p.dims = box->dims;
-    p.to_type = box->to_type;
-    p.from_type = box->from_type;
-    p.through = box->round_type;
-    p.op = box->op;
-    p.negate = box->negate;
-    p.clear = box->clear;
-    for (d = 0; d < box->dims; d++) {
-        p.extent[d] = box->extent[d];
-        p.to[d] = box->to_stride[d];
-        p.from[d] = box->from_stride[d];
-    }
-    dpari_stride_prepare(&s, &p);
-    dpari_stride_run(&s, box->to, box->from);
+    dpari_stride_piece piece;
+    dpari_stride stride;
+    dpari_mem_piece(box, &piece);
+    dpari_stride_prepare(&stride, &piece);
+    dpari_stride_run(&stride, box->to, box->from);
 }
 
 DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)

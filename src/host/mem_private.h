@@ -5,7 +5,27 @@
 
 #include "../base/arith.h"
 #include "mem.h"
+#include "strided.h"
 
+/* Describes a box as a piece of strided.h. */
+DPARI_FN void dpari_mem_piece(const dpar_mem_box *box, dpari_stride_piece *piece)
+{
+    int32_t d;
+    piece->back = piece->ahead = piece->wide = 0;
+    piece->beside = 0;
+    piece->dims = box->dims;
+    piece->to_type = box->to_type;
+    piece->from_type = box->from_type;
+    piece->through = box->round_type;
+    piece->op = box->op;
+    piece->negate = box->negate;
+    piece->clear = box->clear;
+    for (d = 0; d < box->dims; d++) {
+        piece->extent[d] = box->extent[d];
+        piece->to[d] = box->to_stride[d];
+        piece->from[d] = box->from_stride[d];
+    }
+}
 /* Copies one box, as the `move` of a table does. Fails with DPAR_E_ARG, without a message, if types
  * or op are not allowed. */
 DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);

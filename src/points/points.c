@@ -422,7 +422,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     }
     plan->x.step[0].meets = plan->x.shared > 0;
     dpari_pt_set_functions(plan);
-    return dpari_pt_explain(plan->head.comm, status, why);
+    return dpari_po_explain(plan->head.comm, status, why);
 }
 
 /* Makes a plan from the lists of what this rank sends and receives. Collective. */
@@ -440,7 +440,7 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
         dpari_pt_set_peers(plan, both);
-        status = dpari_pt_explain(plan->head.comm, dpari_exchange_find_node(&plan->x), why);
+        status = dpari_po_explain(plan->head.comm, dpari_exchange_find_node(&plan->x), why);
         if (status == DPAR_OK) {
             status = dpari_pt_swap(plan, why);
         }
@@ -499,7 +499,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     if (status == DPAR_OK) {
         status = dpari_pt_plan(plan, &both, why);
     }
-    dpari_pt_both_free(&both);
+    dpari_po_free(&both.pages);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include "points_move.h"
 
 #include "../comm/agree.h"
+#include "points_mail.h"
 #include "points_order.h"
 #include "points_simple.h"
 
@@ -99,25 +100,15 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
     return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-/* Checks that an optional array is passed by all ranks that have points (or elements), or by none.
- * given: one of the pairs in dpari_pm.given. */
-static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
-{
-    if (given[0] && given[1]) {
-        return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others", what);
-    }
-    return DPAR_OK;
-}
-
 /* Compares what all ranks pass. The result is the same on all of them. */
 static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
-        if (status != DPAR_OK) {
-            return status;
+        if (given[2 * i] && given[2 * i + 1]) {
+            return dpari_say(DPAR_E_MISMATCH, why, "%s is NULL on some ranks, not on others",
+                             name[i]);
         }
     }
     if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
@@ -341,90 +332,56 @@ typedef struct dpari_pm_move {
     void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
     dpar_points *plan; /* from old places to new ones */
     /* The following fields are needed only during planning. */
-    int64_t *sends, *receives; /* [size] number of items to and from each rank */
-    int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
-    int32_t *peer;             /* [size] */
-    int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
-    int32_t *send_at, *receive_at;
+    int32_t *send_at, *receive_at; /* for each item, in the order in which it is sent or received */
     dpari_po_item *item;
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* Sorts items by the rank that gets them, without changing their order otherwise, and exchanges the
- * counts. Collective. */
-static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
+/* Allocates what planning needs for the items that are sent and received. Local. */
+static dpar_status dpari_pm_take(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
-    int64_t i, at = 0;
-    int32_t r;
-    items->sends =
-        (int64_t *)dpari_po_take(&items->pages, 5 * (int64_t)comm->size, 8, &status, why);
-    items->out = (int64_t *)dpari_po_take(&items->pages, 2 * items->count, 8, &status, why);
-    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
-    status = dpari_agree(comm, status, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    items->receives = items->sends + comm->size;
-    items->pair_counts = items->receives + comm->size;
-    items->peer = (int32_t *)(void *)(items->pair_counts + 2 * comm->size);
-    for (i = 0; i < items->count; i++) {
-        items->sends[items->owner[i]]++;
-    }
-    for (r = 0; r < comm->size;
-         r++) { /* pair_counts[r] is first the place of the next item for r */
-        items->pair_counts[r] = at;
-        at += items->sends[r];
-    }
-    for (i = 0; i < items->count; i++) {
-        const int64_t id = items->id ? items->id[i] : items->first + i;
-        at = items->pair_counts[items->owner[i]]++;
-        items->send_at[at] = (int32_t)i;
-        items->out[2 * at] = items->order ? items->order[i] : id;
-        items->out[2 * at + 1] = id;
-    }
-    return dpari_po_explain(
-        comm, dpar_all_to_all(comm, items->sends, items->receives, 1, DPAR_I64, NULL), why);
-}
-
-/* Exchanges orders and ids, and computes the place of each received item. Collective. */
-static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
-{
-    dpar_status status = DPAR_OK;
-    int64_t i;
-    int32_t r;
-    for (r = 0; r < comm->size; r++) {
-        items->pair_counts[r] = 2 * items->sends[r];
-        items->pair_counts[comm->size + r] = 2 * items->receives[r];
-        items->received += items->receives[r];
-    }
     if (items->count + items->received > INT32_MAX) {
         status = dpari_say(DPAR_E_RANGE, why,
                            "%ld old and %ld new items of rank %d are more than %d together",
                            items->count, items->received, comm->rank, (int32_t)INT32_MAX);
     }
-    items->in = (int64_t *)dpari_po_take(&items->pages, 2 * items->received, 8, &status, why);
+    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
     items->receive_at = (int32_t *)dpari_po_take(&items->pages, items->received, 4, &status, why);
     items->item = (dpari_po_item *)dpari_po_take(&items->pages, 2 * items->received,
                                                  sizeof *items->item, &status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids),
-                                  why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    status = dpari_agree(comm, status, why);
-    if (status == DPAR_OK) {
-        status = dpari_po_explain(comm,
-                                  dpar_all_to_all_v(comm, items->out, items->pair_counts, NULL,
-                                                    items->in, items->pair_counts + comm->size,
-                                                    NULL, DPAR_I64, NULL),
-                                  why);
+    return dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids), why);
+}
+
+/* Sends the order and the id of each item to its new owner, and computes the place of each received
+ * item. Collective. */
+static dpar_status dpari_pm_send(dpari_pm_move *items, dpari_pt_mail *mail, dpar_why *why)
+{
+    dpar_status status;
+    int64_t i;
+    items->received = mail->ins / 2;
+    status = dpari_agree(mail->comm, dpari_pm_take(mail->comm, items, why), why);
+    if (status != DPAR_OK) {
+        return status;
     }
+    for (i = 0; i < items->count; i++) {
+        const int64_t id = items->id ? items->id[i] : items->first + i;
+        int64_t *next = &mail->count[mail->comm->size + items->owner[i]];
+        items->send_at[*next / 2] = (int32_t)i;
+        mail->out[*next] = items->order ? items->order[i] : id;
+        mail->out[*next + 1] = id;
+        *next += 2;
+    }
+    status = dpari_pt_go(mail, 0, why);
     if (status != DPAR_OK) {
         return status;
     }
     for (i = 0; i < items->received; i++) {
-        items->item[i].key = items->in[2 * i];
-        items->item[i].id = items->in[2 * i + 1];
+        items->item[i].key = mail->in[2 * i];
+        items->item[i].id = mail->in[2 * i + 1];
         items->item[i].at = i;
     }
     items->item = dpari_po_sort(items->item, items->item + items->received, items->received);
@@ -435,47 +392,50 @@ static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_
     return DPAR_OK;
 }
 
-/* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *items,
-                                                  dpar_why *why)
+/* Makes the plan from the old places of items to the new ones, and replaces the counts of the mail
+ * by those of its peers. */
+static DPARI_COLD dpar_status dpari_pm_join(dpari_pm_move *items, const dpari_pt_mail *mail,
+                                            dpar_why *why)
 {
+    const int32_t size = mail->comm->size;
+    int64_t *sends = mail->count, *receives = mail->count + 2 * size;
+    int32_t r, *peer = (int32_t *)(void *)(mail->count + size);
     dpar_points_desc desc;
     dpar_points_lists lists;
-    int32_t r;
-    dpar_status status = dpari_pm_send(comm, items, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_pm_receive(comm, items, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
     dpari_zero(&desc, sizeof desc);
     dpari_zero(&lists, sizeof lists);
-    for (r = 0; r < comm->size; r++) {
-        if (items->sends[r] + items->receives[r] > 0) {
-            items->sends[lists.peer_count] = items->sends[r];
-            items->receives[lists.peer_count] = items->receives[r];
-            items->peer[lists.peer_count] = r;
+    for (r = 0; r < size; r++) {
+        if (sends[r] + receives[r] > 0) {
+            sends[lists.peer_count] = sends[r] / 2;
+            receives[lists.peer_count] = receives[r] / 2;
+            peer[lists.peer_count] = r;
             lists.peer_count++;
         }
     }
-    lists.peer = items->peer;
-    lists.send_count = items->sends;
-    lists.receive_count = items->receives;
+    lists.peer = peer;
+    lists.send_count = sends;
+    lists.receive_count = receives;
     lists.send_index = items->send_at;
     lists.receive_index = items->receive_at;
     desc.own_count = items->count;
     desc.ghost_count = items->received;
     desc.lists = &lists;
-    return dpar_points_make(comm, &desc, &items->plan, why);
+    return dpar_points_make(mail->comm, &desc, &items->plan, why);
 }
 
-/* Makes the plan from old to new places, and frees the memory that planning needs. */
+/* Sends items to their new owners, and makes the plan from old to new places. Collective. */
 static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
-    const dpar_status status = dpari_pm_move_lists(comm, items, why);
+    dpari_pt_mail mail;
+    dpar_status status = dpari_pt_open(&mail, comm, items->owner, items->count, 2, DPAR_OK, why);
+    if (status == DPAR_OK) {
+        status = dpari_pm_send(items, &mail, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_pm_join(items, &mail, why);
+    }
+    dpari_pt_close(&mail);
     dpari_po_free(&items->pages);
     return status;
 }
@@ -603,80 +563,62 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     desc->owner = owner;
 }
 
-/* Moves the corners and converts them to local indices. Collective. The caller frees mesh->pages.
- */
-static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
-{
-    void **memory = &move->to->memory[2];
-    int64_t reads, ghosts;
-    dpar_status status = dpari_pm_corners(move, mesh, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
-    ghosts = dpari_pm_own(move, mesh, reads);
-    status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh->slots + 8, memory);
-    if (status == DPAR_OK) {
-        move->to->desc.ghost_count = ghosts;
-        dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
-    }
-    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
-}
-
-/* Makes the description of the mesh at its new owners. Collective. */
+/* Makes the description of the mesh at its new owners: moves the corners and converts them to local
+ * indices. Collective. */
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
+    void **memory = &move->to->memory[2];
     dpari_pm_new mesh;
     dpar_status status;
     dpari_zero(&mesh, sizeof mesh);
-    status = dpari_pm_convert(move, &mesh, why);
+    status = dpari_pm_corners(move, &mesh, why);
+    if (status == DPAR_OK) {
+        const int64_t reads =
+            dpari_pm_distinct(mesh.corner, mesh.slots, mesh.item, mesh.reading, mesh.slot);
+        const int64_t ghosts = dpari_pm_own(move, &mesh, reads);
+        status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh.slots + 8, memory);
+        if (status == DPAR_OK) {
+            move->to->desc.ghost_count = ghosts;
+            dpari_pm_number(move, &mesh, reads, (int64_t *)*memory);
+        }
+        status = dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
+    }
     dpari_po_free(&mesh.pages);
     return status;
 }
 
 /* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. Memory and plan belong to the result even after a failure, so that
- * dpar_points_migration_free frees them. */
-static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
+/* Moves points, or elements if `elements` is 1. Memory and plan belong to the result even after a
+ * failure, so that dpar_points_migration_free frees them. */
+static DPARI_COLD dpar_status dpari_pm_go_items(dpari_pm *move, int elements, dpar_why *why)
 {
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_points_migration *to = move->to;
-    dpari_pm_move points;
-    dpar_status status;
-    dpari_zero(&points, sizeof points);
-    points.count = move->desc->point_count;
-    points.id = move->desc->id;
-    points.order = move->desc->order;
-    points.owner = move->owner;
-    points.first = move->old->first_id;
-    status = dpari_pm_move_plan(move->comm, &points, why);
-    to->points = points.plan;
-    to->memory[0] = points.ids;
-    to->desc.own_count = points.received;
-    to->desc.own_id = (const int64_t *)points.ids;
-    return status;
-}
-
-/* Moves elements in the same way. */
-static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why)
-{
-    dpar_points_migration *to = move->to;
-    dpari_pm_move elements;
-    dpar_status status;
-    dpari_zero(&elements, sizeof elements);
-    elements.count = move->desc->element_count;
-    elements.id = move->desc->element_id;
-    elements.order = move->desc->element_order;
-    elements.owner = move->element_owner;
-    status = dpari_po_first(move->comm, elements.count, &elements.first, why);
-    if (status != DPAR_OK) {
-        return status;
+    dpari_pm_move items;
+    dpar_status status = DPAR_OK;
+    dpari_zero(&items, sizeof items);
+    items.count = elements ? desc->element_count : desc->point_count;
+    items.id = elements ? desc->element_id : desc->id;
+    items.order = elements ? desc->element_order : desc->order;
+    items.owner = elements ? move->element_owner : move->owner;
+    items.first = move->old->first_id;
+    if (elements) {
+        status = dpari_po_first(move->comm, items.count, &items.first, why);
     }
-    status = dpari_pm_move_plan(move->comm, &elements, why);
-    to->element_points = elements.plan;
-    to->memory[1] = elements.ids;
-    to->element_count = elements.received;
-    to->element_id = (int64_t *)elements.ids;
+    if (status == DPAR_OK) {
+        status = dpari_pm_move_plan(move->comm, &items, why);
+    }
+    to->memory[elements] = items.ids;
+    if (elements) {
+        to->element_points = items.plan;
+        to->element_count = items.received;
+        to->element_id = (int64_t *)items.ids;
+    } else {
+        to->points = items.plan;
+        to->desc.own_count = items.received;
+        to->desc.own_id = (const int64_t *)items.ids;
+    }
     return status;
 }
 
@@ -688,11 +630,11 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *move, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_go_points(move, why);
+    status = dpari_pm_go_items(move, 0, why);
     if (status != DPAR_OK || move->corners == 0) {
         return status;
     }
-    status = dpari_pm_go_elements(move, why);
+    status = dpari_pm_go_items(move, 1, why);
     if (status != DPAR_OK) {
         return status;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
- * movements (points_part.c, points_move.c). */
+/* Sorts, numbers items from rank to rank, and allocates temporary pages, for plans, partitions and
+ * movements (points_owner.c, points_part.c, points_move.c). */
 #include "points_order.h"
 
 #include "../comm/agree.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for
+/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for plans,
  * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
  * uses comm, but no plans. */
 #ifndef DPARI_POINTS_POINTS_ORDER_H

@@ -5,7 +5,8 @@
 
 #include "../comm/agree.h"
 #include "../comm/comm.h"
-#include "../comm/os.h"
+#include "points_mail.h"
+#include "points_order.h"
 
 /* ---- tables of ids --------------------------------------------------------------------------- */
 
@@ -116,101 +117,6 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
     return at >= 0 ? at : dpari_pt_find(&plan->table, id);
 }
 
-/* ---- mail -------------------------------------------------------------------------------------
- *
- * An all-to-all of numbers whose counts only the senders know. The numbers sent and the numbers
- * received are both sorted by rank. */
-typedef struct dpari_pt_mail {
-    dpar_comm *comm;
-    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where they begin in `out`,
-                       how many are received from each rank, and where they begin in `in` */
-    int64_t *out, *in;
-    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
-    void *memory;
-} dpari_pt_mail;
-
-/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
-static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all)
-{
-    int32_t i;
-    *all = 0;
-    for (i = 0; i < n; i++) {
-        at[i] = *all;
-        *all += count[i];
-    }
-}
-
-DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
-                                            dpar_why *why)
-{
-    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
-}
-
-/* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
- * `out` and `in`. mail->count + size then has the place of the next number for each rank.
- *
- * to:     [n], the destination of each number.
- * status: an earlier error of this rank, which all ranks then return.
- *
- * Collective. dpari_pt_close frees the memory, also after a failure. */
-static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to, int64_t n,
-                                 dpar_status status, dpar_why *why)
-{
-    const int32_t p = comm->size;
-    void *counts = NULL;
-    int64_t i;
-    dpari_zero(mail, sizeof *mail);
-    mail->comm = comm;
-    if (status == DPAR_OK) {
-        status = dpari_pt_explain(
-            comm, dpar_comm_alloc(comm, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
-    }
-    mail->count = (int64_t *)counts;
-    status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    for (i = 0; i < n; i++) {
-        mail->count[to[i]]++;
-    }
-    status = dpari_pt_explain(
-        comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
-    if (status == DPAR_OK) {
-        dpari_pt_add_up(mail->count, mail->count + p, p, &mail->outs);
-        dpari_pt_add_up(mail->count + 2 * p, mail->count + 3 * p, p, &mail->ins);
-        status = dpari_pt_explain(
-            comm,
-            dpar_comm_alloc(comm, (int64_t)sizeof(int64_t) * (mail->outs + mail->ins + 1),
-                            &mail->memory),
-            why);
-    }
-    mail->out = (int64_t *)mail->memory;
-    mail->in = mail->out ? mail->out + mail->outs : NULL;
-    return dpari_agree_on(comm, status, "points", NULL, NULL, why);
-}
-
-/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
- * the ranks that asked. */
-static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
-{
-    int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
-    dpar_status status;
-    if (back) {
-        status =
-            dpar_all_to_all_v(mail->comm, mail->in, in, NULL, mail->out, n, NULL, DPAR_I64, NULL);
-    } else {
-        status =
-            dpar_all_to_all_v(mail->comm, mail->out, n, NULL, mail->in, in, NULL, DPAR_I64, NULL);
-    }
-    return dpari_pt_explain(mail->comm, status, why);
-}
-
-static void dpari_pt_close(dpari_pt_mail *mail)
-{
-    dpar_comm_release(mail->comm, mail->memory);
-    dpar_comm_release(mail->comm, mail->count);
-}
-
 /* ---- owners ---------------------------------------------------------------------------------- */
 
 /* Reports a ghost that no rank owns. */
@@ -244,14 +150,14 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * comm->size;
     int64_t *count, g, all = 0;
     void *memory = NULL;
-    dpar_status status = dpari_pt_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
+    dpar_status status = dpari_po_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         dpar_comm_release(comm, memory);
         return status;
     }
     count = (int64_t *)memory;
-    status = dpari_pt_explain(
+    status = dpari_po_explain(
         comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
     dpari_pt_add_up(count, count + comm->size, comm->size, &all);
     plan->head.first_id = count[comm->size + comm->rank];
@@ -293,17 +199,12 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
     return DPAR_OK;
 }
 
-static int32_t dpari_pt_home(int64_t id, int32_t ranks)
-{
-    return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
-}
-
 /* Computes the home of each of n ids. dpari_pt_deal later replaces it by a place. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        home[i] = dpari_pt_home(id[i], ranks);
+        home[i] = (int32_t)((dpari_pt_hash(0, id[i]) >> 20) % (uint64_t)ranks);
     }
 }
 
@@ -343,34 +244,25 @@ static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail 
     return status;
 }
 
-/* The table of a home: the ids that were registered here, with their owners' ranks. */
-typedef struct dpari_pt_directory {
-    dpari_pt_table table;
-    void *pages;
-    int64_t bytes;
-} dpari_pt_directory;
-
 /* Runs round 1: sends own ids to their homes, which enter them in their directories. */
-static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_comm *comm,
-                                         const dpar_points_desc *desc, int32_t *to, dpar_why *why)
+static dpar_status dpari_pt_register_all(dpari_pt_table *homed, dpari_po_pages *pages,
+                                         dpar_comm *comm, const dpar_points_desc *desc, int32_t *to,
+                                         dpar_why *why)
 {
     dpari_pt_mail mail;
     dpar_status status;
     dpari_pt_homes(desc->own_id, desc->own_count, comm->size, to);
-    status = dpari_pt_open(&mail, comm, to, desc->own_count, DPAR_OK, why);
+    status = dpari_pt_open(&mail, comm, to, desc->own_count, 1, DPAR_OK, why);
     if (status == DPAR_OK) {
         dpari_pt_deal(&mail, desc->own_id, desc->own_count, to);
         status = dpari_pt_go(&mail, 0, why);
     }
     if (status == DPAR_OK) {
-        directory->bytes = dpari_pt_table_room(mail.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
-        directory->pages = dpari_os_pages(directory->bytes);
-        if (directory->pages) {
-            dpari_pt_table_init(&directory->table, (dpari_pt_entry *)directory->pages,
-                                mail.ins + 1);
-            status = dpari_pt_register(&directory->table, &mail, why);
-        } else {
-            status = dpari_say(DPAR_E_MEMORY, why, "no memory for a table of %ld ids", mail.ins);
+        dpari_pt_entry *entry = (dpari_pt_entry *)dpari_po_take(
+            pages, dpari_pt_table_room(mail.ins + 1), sizeof *entry, &status, why);
+        if (entry) {
+            dpari_pt_table_init(homed, entry, mail.ins + 1);
+            status = dpari_pt_register(homed, &mail, why);
         }
     }
     dpari_pt_close(&mail);
@@ -379,21 +271,21 @@ static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_com
 
 /* Runs round 2: asks the homes of ghosts for their owners. If `status`, the result of round 1, is
  * an error, all ranks get it. */
-static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const dpari_points *plan,
+static dpar_status dpari_pt_ask_all(const dpari_pt_table *homed, const dpari_points *plan,
                                     const dpar_points_desc *desc, int32_t *owner, int32_t *to,
                                     dpar_status status, dpar_why *why)
 {
     dpari_pt_mail mail;
     int64_t i;
     dpari_pt_homes(desc->ghost_id, desc->ghost_count, plan->head.comm->size, to);
-    status = dpari_pt_open(&mail, plan->head.comm, to, desc->ghost_count, status, why);
+    status = dpari_pt_open(&mail, plan->head.comm, to, desc->ghost_count, 1, status, why);
     if (status == DPAR_OK) {
         dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, to);
         status = dpari_pt_go(&mail, 0, why);
     }
     if (status == DPAR_OK) {
         for (i = 0; i < mail.ins; i++) {
-            mail.in[i] = dpari_pt_find(&directory->table, mail.in[i]);
+            mail.in[i] = dpari_pt_find(homed, mail.in[i]);
         }
         status = dpari_pt_go(&mail, 1, why);
     }
@@ -412,14 +304,14 @@ static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const d
 static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_desc *desc,
                                          int32_t *owner, int32_t *to, dpar_why *why)
 {
-    dpari_pt_directory directory;
+    dpari_pt_table homed; /* the ids that were registered here, with their owners' ranks */
+    dpari_po_pages pages;
     dpar_status status;
-    dpari_zero(&directory, sizeof directory);
-    status = dpari_pt_register_all(&directory, plan->head.comm, desc, to, why);
-    status = dpari_pt_ask_all(&directory, plan, desc, owner, to, status, why);
-    if (directory.pages) {
-        dpari_os_unmap(directory.pages, directory.bytes);
-    }
+    dpari_zero(&homed, sizeof homed);
+    dpari_zero(&pages, sizeof pages);
+    status = dpari_pt_register_all(&homed, &pages, plan->head.comm, desc, to, why);
+    status = dpari_pt_ask_all(&homed, plan, desc, owner, to, status, why);
+    dpari_po_free(&pages);
     return status;
 }
 
@@ -458,47 +350,14 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
 
 /* ---- lists of both sides --------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
+/* Allocates the lists of both sides for `sent` values that are sent. */
+static void dpari_pt_take_both(dpari_pt_both *both, int64_t sent, int32_t size, dpar_status *status,
+                               dpar_why *why)
 {
-    int32_t i;
-    for (i = 0; i < 2; i++) {
-        if (both->pages[i]) {
-            dpari_os_unmap(both->pages[i], both->bytes[i]);
-        }
-    }
-}
-
-/* Allocates both->pages[i] for n numbers of 4 bytes and `more` of 8. */
-static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int64_t more,
-                                  dpar_why *why)
-{
-    both->bytes[i] = 4 * n + 8 * more + 8;
-    both->pages[i] = dpari_os_pages(both->bytes[i]);
-    if (both->pages[i] == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", both->bytes[i]);
-    }
-    return DPAR_OK;
-}
-
-/* Allocates the lists of both sides and sets their counts, after the ids of round 3 have arrived.
- */
-static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *mail, int32_t size,
-                                     dpar_why *why)
-{
-    const dpar_status status = dpari_pt_pages(both, 1, mail->ins, 2 * size, why);
-    int32_t r;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    both->sends = (int64_t *)both->pages[1];
-    both->receives = both->sends + size;
-    both->send_at = (int32_t *)(void *)(both->receives + size);
-    both->sent = mail->ins;
-    for (r = 0; r < size; r++) {
-        both->receives[r] = mail->count[r];
-        both->sends[r] = mail->count[2 * size + r];
-    }
-    return status;
+    both->sent = sent;
+    both->sends = (int64_t *)dpari_po_take(&both->pages, size, 8, status, why);
+    both->receives = (int64_t *)dpari_po_take(&both->pages, size, 8, status, why);
+    both->send_at = (int32_t *)dpari_po_take(&both->pages, sent, 4, status, why);
 }
 
 /* Converts the ids that other ranks read to indices of own values. */
@@ -570,13 +429,16 @@ static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *de
 static dpar_status dpari_pt_send_ids(const dpari_points *plan, dpari_pt_mail *mail,
                                      dpari_pt_both *both, dpar_why *why)
 {
+    const int32_t size = plan->head.comm->size;
     dpar_status status = dpari_pt_go(mail, 0, why);
+    int32_t r;
+    dpari_pt_take_both(both, mail->ins, size, &status, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pt_set_both(both, mail, plan->head.comm->size, why);
-    if (status != DPAR_OK) {
-        return status;
+    for (r = 0; r < size; r++) {
+        both->receives[r] = mail->count[r];
+        both->sends[r] = mail->count[2 * size + r];
     }
     return dpari_pt_look_up(plan, mail, both, why);
 }
@@ -585,12 +447,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
                                                       const dpar_points_desc *desc,
                                                       dpari_pt_both *both, dpar_why *why)
 {
-    const int64_t most = dpari_most(desc->own_count, desc->ghost_count);
+    const int64_t ghosts = desc->ghost_count;
     dpari_pt_mail mail;
-    int32_t *owner, *to;
-    int64_t *spare;
-    dpar_status status =
-        dpari_pt_pages(both, 0, 2 * desc->ghost_count + most, desc->ghost_count, why);
+    dpar_status status = DPAR_OK;
+    int64_t *spare = (int64_t *)dpari_po_take(&both->pages, ghosts, 8, &status, why);
+    int32_t *owner = (int32_t *)dpari_po_take(&both->pages, ghosts, 4, &status, why);
+    int32_t *to = (int32_t *)dpari_po_take(&both->pages, dpari_most(desc->own_count, ghosts), 4,
+                                           &status, why);
+    both->receive_at = (int32_t *)dpari_po_take(&both->pages, ghosts, 4, &status, why);
     if (status == DPAR_OK) {
         status = dpari_pt_enter(plan, desc, why);
     }
@@ -598,10 +462,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     if (status != DPAR_OK) {
         return status;
     }
-    spare = (int64_t *)both->pages[0];
-    both->receive_at = (int32_t *)(void *)(spare + desc->ghost_count);
-    owner = both->receive_at + desc->ghost_count;
-    to = owner + desc->ghost_count;
     if (plan->given_owner || plan->has_layout) {
         status = dpari_pt_by_owner(plan, desc, owner, why);
     } else if (plan->hashed) {
@@ -609,9 +469,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     } else {
         status = dpari_pt_by_range(plan, desc, owner, why);
     }
-    status = dpari_pt_open(&mail, plan->head.comm, owner, desc->ghost_count, status, why);
+    status = dpari_pt_open(&mail, plan->head.comm, owner, ghosts, 1, status, why);
     if (status == DPAR_OK) { /* round 3 */
-        dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, owner);
+        dpari_pt_deal(&mail, desc->ghost_id, ghosts, owner);
         dpari_pt_set_places(plan, desc, &mail, owner, to, spare, both);
         status = dpari_pt_send_ids(plan, &mail, both, why);
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
@@ -620,11 +480,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     return status;
 }
 
-/* Copies the caller's lists, sorted by rank. */
-static void dpari_pt_sort_lists(const dpar_points_desc *desc, dpari_pt_both *both, int32_t size)
+/* Copies the caller's lists, sorted by rank. send_next, receive_next: [size], used here. */
+static void dpari_pt_sort_lists(const dpar_points_desc *desc, dpari_pt_both *both, int32_t size,
+                                int64_t *send_next, int64_t *receive_next)
 {
     const dpar_points_lists *lists = desc->lists;
-    int64_t *send_next = (int64_t *)both->pages[0], *receive_next = send_next + size;
     int64_t all, s = 0, r = 0, k;
     int32_t i;
     dpari_pt_add_up(both->sends, send_next, size, &all);
@@ -649,30 +509,23 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
     const dpar_points_lists *lists = desc->lists;
     const int32_t size = plan->head.comm->size;
     int64_t sent = 0, *announced;
-    dpar_status status;
+    dpar_status status = DPAR_OK;
     int32_t i;
     for (i = 0; i < lists->peer_count; i++) {
         sent += lists->send_count[i];
     }
-    status = dpari_pt_pages(both, 0, desc->ghost_count, 4 * size, why);
-    if (status == DPAR_OK) {
-        status = dpari_pt_pages(both, 1, sent, 2 * size, why);
-    }
+    announced = (int64_t *)dpari_po_take(&both->pages, 2 * (int64_t)size, 8, &status, why);
+    both->receive_at = (int32_t *)dpari_po_take(&both->pages, desc->ghost_count, 4, &status, why);
+    dpari_pt_take_both(both, sent, size, &status, why);
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         return status;
     }
-    announced = (int64_t *)both->pages[0] + 2 * size;
-    both->receive_at = (int32_t *)(void *)(announced + 2 * size);
-    both->sends = (int64_t *)both->pages[1];
-    both->receives = both->sends + size;
-    both->send_at = (int32_t *)(void *)(both->receives + size);
-    both->sent = sent;
     for (i = 0; i < lists->peer_count; i++) {
         both->sends[lists->peer[i]] = lists->send_count[i];
         both->receives[lists->peer[i]] = lists->receive_count[i];
     }
-    status = dpari_pt_explain(
+    status = dpari_po_explain(
         plan->head.comm,
         dpar_all_to_all(plan->head.comm, both->sends, announced, 1, DPAR_I64, NULL), why);
     for (i = 0; i < size && status == DPAR_OK; i++) {
@@ -684,7 +537,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
     }
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
-        dpari_pt_sort_lists(desc, both, size);
+        dpari_pt_sort_lists(desc, both, size, announced, announced + size);
     }
     return status;
 }

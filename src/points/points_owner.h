@@ -13,17 +13,17 @@
 #ifndef DPARI_POINTS_POINTS_OWNER_H
 #define DPARI_POINTS_POINTS_OWNER_H
 
+#include "points_order.h"
 #include "points_plan.h"
 
-/* The lists of what this rank sends and receives, sorted by rank. Free them with
- * dpari_pt_both_free. */
+/* The lists of what this rank sends and receives, sorted by rank. They are in `pages`,
+ * which the caller frees. */
 typedef struct dpari_pt_both {
     int64_t *sends, *receives; /* [size] number of values to and from each rank */
     int32_t *send_at;          /* [sent] indices of own values for rank 0, for rank 1, ... */
     int32_t *receive_at;       /* local indices of ghosts from rank 0, from rank 1, ... */
     int64_t sent;              /* number of values sent */
-    void *pages[2];            /* the memory of the arrays */
-    int64_t bytes[2];
+    dpari_po_pages pages;
 } dpari_pt_both;
 
 /* Returns the number of entries of a table for n ids: a power of two, at least 1.5 n. */
@@ -39,9 +39,5 @@ DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points
  * as its peer receives. Collective. */
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
-DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
-/* Returns status. If it is an error, *why receives the message of comm. */
-DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
-                                            dpar_why *why);
 
 #endif

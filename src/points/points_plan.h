@@ -2,6 +2,8 @@
 /* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
  * points that make and run it, lowest first, are
  *
+ *     points_order    sorts, and allocates temporary memory
+ *     points_mail     sends items whose counts only the senders know
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_owner    finds out which ranks own and read an id
  *     points_run      packs and takes the values of exchanges that ../exchange runs

@@ -82,8 +82,7 @@ static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_fiel
  * values follow. */
 static int64_t dpari_pt_places_bytes(int64_t n)
 {
-    const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
-    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    return dpari_exchange_lines(n * (int64_t)sizeof(dpari_pt_place));
 }
 
 /* Returns the number of bytes of the packed values of all peers, which suffices for both forward
@@ -98,9 +97,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
  * failure breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
-    const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
-    const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    const int64_t vectors = dpari_exchange_lines(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     dpar_comm *of = plan->x.world ? plan->x.node : plan->head.comm;
     void *memory = NULL;
     dpar_status status = dpari_exchange_await_done(&plan->x, plan->x.count);
@@ -469,28 +467,6 @@ static unsigned char *dpari_pt_message(void *of, int32_t s, int32_t i, int sends
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
-static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
-                            unsigned char *from)
-{
-    const dpari_pt_list *list = dpari_pt_takes(plan, peer);
-    const dpari_pt_list dense = dpari_pt_dense(list->count);
-    int32_t k, piece;
-    for (k = 0; k < plan->vectors; k++) {
-        const dpari_pt_vector *vector = &plan->vector[k];
-        for (piece = 0; piece < vector->pieces; piece++) {
-            const dpari_pt_side mine = dpari_pt_side_of(vector, !dpari_pt_is_adjoint(plan), piece);
-            const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
-            if (dpari_pt_is_adjoint(plan)) {
-                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->x.op);
-            } else {
-                dpari_pt_move(list, mine, &dense, theirs, vector->size);
-            }
-        }
-        from += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
-    }
-}
-
 /* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
  * of the two ranks, they are copied in the smaller pieces of the other rank. */
 static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
@@ -508,6 +484,46 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
         theirs.stride = place->stride;
         dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &peer->source, theirs,
                       size);
+    }
+    return DPAR_OK;
+}
+
+/* Takes the packed values of a vector: copies them to ghosts, or combines them with own values. */
+static void dpari_pt_unpack_vector(const dpari_points *plan, const dpari_pt_vector *vector,
+                                   const dpari_pt_list *list, unsigned char *from)
+{
+    const dpari_pt_list dense = dpari_pt_dense(list->count);
+    int32_t piece;
+    for (piece = 0; piece < vector->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(vector, !dpari_pt_is_adjoint(plan), piece);
+        const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
+        if (dpari_pt_is_adjoint(plan)) {
+            dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->x.op);
+        } else {
+            dpari_pt_move(list, mine, &dense, theirs, vector->size);
+        }
+    }
+}
+
+/* Takes the values of all vectors of a peer. from: the packed values. place: if the peer lends
+ * vectors, the places of its vectors; otherwise NULL. */
+static dpar_status dpari_pt_unpack(dpari_points *plan, const dpari_pt_peer *peer,
+                                   unsigned char *from, const dpari_pt_place *place)
+{
+    const dpari_pt_list *list = dpari_pt_takes(plan, peer);
+    int32_t k;
+    for (k = 0; k < plan->vectors; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        if (place && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
+                                        peer->source.runs)) {
+            const dpar_status status = dpari_pt_read(plan, peer, vector, &place[k]);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        } else {
+            dpari_pt_unpack_vector(plan, vector, list, from);
+        }
+        from += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
     return DPAR_OK;
 }
@@ -530,35 +546,14 @@ static unsigned char *dpari_pt_their_turn(const dpari_points *plan, int32_t i)
 /* Takes the values of a peer that shares memory and is ready. */
 static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *peer = &plan->peer[i];
     unsigned char *turn = dpari_pt_their_turn(plan, i);
-    const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
-    unsigned char *from;
-    const dpari_pt_list dense = dpari_pt_dense(peer->receive.count);
-    int32_t k, piece;
-    dpar_status status = DPAR_OK;
+    const dpari_exchange_peer *run = &plan->x.peer[i];
     if (turn == NULL) {
-        return dpari_exchange_unmapped(&plan->x, plan->x.peer[i].line->place[DPARI_PT_TURNS]);
+        return dpari_exchange_unmapped(&plan->x, run->line->place[DPARI_PT_TURNS]);
     }
-    from = turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i);
-    if (dpari_pt_is_adjoint(plan)) {
-        dpari_pt_unpack(plan, peer, from);
-        return DPAR_OK;
-    }
-    for (k = 0; k < plan->vectors && peer->receive.count > 0 && status == DPAR_OK; k++) {
-        const dpari_pt_vector *vector = &plan->vector[k];
-        if (plan->x.peer[i].lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size,
-                                                        peer->source.count, peer->source.runs)) {
-            status = dpari_pt_read(plan, peer, vector, &place[k]);
-        } else {
-            for (piece = 0; piece < vector->pieces; piece++) {
-                dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &dense,
-                              dpari_pt_dense_side(vector, from, piece), vector->size);
-            }
-        }
-        from += plan->vectors == 1 ? 0 : dpari_pt_block(peer->receive.count, vector->point);
-    }
-    return status;
+    return dpari_pt_unpack(plan, &plan->peer[i],
+                           turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i),
+                           run->lends ? (const dpari_pt_place *)(const void *)turn : NULL);
 }
 
 /* Copies own values to the ghosts with the same ids. In an adjoint, dpari_pt_take takes these
@@ -594,11 +589,12 @@ static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
     dpar_status status = DPAR_OK;
     (void)s;
     if (i == plan->x.self) {
-        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, i));
+        status =
+            dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), NULL);
     } else if (plan->x.peer[i].world >= 0) {
         status = dpari_pt_take_shared(plan, i);
     } else if (!peer->in_place) {
-        dpari_pt_unpack(plan, peer, peer->arrives);
+        status = dpari_pt_unpack(plan, peer, peer->arrives, NULL);
     }
     dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
     return status;
