@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor_links - how fast messages between ranks are, for doctor --join: it finds out where the
- * ranks are, measures links, and reports those that are far worse than others. Each rank of a node
- * is measured with the next rank of the node, and the first rank of a node with that of the next
- * node. The report depends only on the gathered data, so that tests can present any job.
- * doctor_machine.h must be included before. */
+/* doctor_links - the nodes of a job and how fast messages between its ranks are, for doctor --join:
+ * it finds out where the ranks are, measures links, and reports those that are far worse than
+ * others. Each rank of a node is measured with the next rank of the node, and the first rank of a
+ * node with that of the next node. The report depends only on the gathered data, so that tests can
+ * present any job. doctor_machine.h must be included before. */
 #ifndef DPAR_COMMANDS_DOCTOR_LINKS_H
 #define DPAR_COMMANDS_DOCTOR_LINKS_H
 
@@ -17,8 +17,11 @@ typedef struct links_place {
     int socket;    /* the socket that all its cores are on; -1 if they are on several, or the
                       machine has only one */
     int sockets, cores;
-    long port;       /* the fastest port, even if not in `ports`, Mb/s; 0 if unknown */
-    char ports[100]; /* "eth0 25 Gb/s, ib0" */
+    int allowed; /* cores that the rank may use */
+    int gpus;
+    long long memory, shm; /* bytes; shm is -1 if there is none */
+    long port;             /* the fastest port, even if not in `ports`, Mb/s; 0 if unknown */
+    char ports[100];       /* "eth0 25 Gb/s, ib0" */
 } links_place;
 
 enum {                 /* how two ranks reach each other, nearest first */
@@ -346,31 +349,89 @@ static inline void links_check_ports(const links_job *job, double bytes_s, docto
     }
 }
 
-/* Writes lines about the sockets and ports of the nodes. Consecutive equal nodes share a line. */
-static inline void links_say_ports(const links_job *job, doctor_lines *out)
+/* Sets text to what is the same for equal nodes: " on 64 cores of 2 sockets, each bound ...". */
+static inline void links_describe(const links_job *job, int node, doctor_lines *text)
+{
+    const links_place *place = &job->place[job->first[node]];
+    int r, least = place->allowed, most = 0;
+    char shm[32];
+    for (r = job->first[node]; r < job->size; r++) {
+        if (job->node[r] == node) {
+            const int n = job->place[r].allowed;
+            least = n < least ? n : least;
+            most = n > most ? n : most;
+        }
+    }
+    doctor_print(text, " on %d core%s", place->cores, place->cores == 1 ? "" : "s");
+    if (place->sockets > 0) {
+        doctor_print(text, " of %d socket%s", place->sockets, place->sockets == 1 ? "" : "s");
+    }
+    if (least >= place->cores) {
+        doctor_print(text, ", not bound");
+    } else if (most > least) {
+        doctor_print(text, ", each bound to %d to %d cores", least, most);
+    } else {
+        doctor_print(text, ", %sbound to %d core%s", job->ranks[node] > 1 ? "each " : "", most,
+                     most == 1 ? "" : "s");
+    }
+    doctor_print(text, ", memory %lld GiB, /dev/shm %s", /* equal nodes differ by pages */
+                 (place->memory + (1LL << 29)) >> 30,
+                 place->shm < 0 ? "none" : machine_bytes(place->shm, shm));
+    if (place->gpus > 0) {
+        doctor_print(text, ", %d GPU%s", place->gpus, place->gpus == 1 ? "" : "s");
+    }
+    doctor_print(text, "; %s\n", place->ports[0] != 0 ? place->ports : "no port is up");
+}
+
+static inline int links_same_node(const links_job *job, int a, int b)
+{
+    char x[400], y[400];
+    doctor_lines one, other;
+    doctor_lines_init(&one, x, sizeof x);
+    doctor_lines_init(&other, y, sizeof y);
+    links_describe(job, a, &one);
+    links_describe(job, b, &other);
+    return job->ranks[a] == job->ranks[b] && strcmp(x, y) == 0;
+}
+
+/* Appends the ranks of a node: "ranks 0 to 7", "ranks 0, 2" or "ranks 0, 8, ... 24". */
+static inline void links_say_ranks(const links_job *job, int node, doctor_lines *out)
+{
+    const int count = job->ranks[node], first = job->first[node];
+    const int last = links_at(job, node, count - 1);
+    if (count == 1) {
+        doctor_print(out, "rank %d", first);
+    } else if (count == 2) {
+        doctor_print(out, "ranks %d, %d", first, last);
+    } else if (last - first + 1 == count) {
+        doctor_print(out, "ranks %d to %d", first, last);
+    } else {
+        doctor_print(out, "ranks %d, %d, ... %d", first, links_at(job, node, 1), last);
+    }
+}
+
+/* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
+static inline void links_say_nodes(const links_job *job, doctor_lines *out)
 {
     int node, end, lines = 0;
     for (node = 0; node < job->nodes; node = end) {
-        const links_place *place = &job->place[job->first[node]];
+        end = node + 1;
+        while (job->nodes > 8 && end < job->nodes && links_same_node(job, node, end)) {
+            end++;
+        }
         if (lines++ == DOCTOR_LINES) {
-            doctor_print(out, "           and %d more nodes\n", job->nodes - node);
+            doctor_print(out, "... and %d more nodes\n", job->nodes - node);
             return;
         }
-        for (end = node + 1; end < job->nodes; end++) {
-            const links_place *other = &job->place[job->first[end]];
-            if (other->sockets != place->sockets || strcmp(other->ports, place->ports) != 0) {
-                break;
-            }
-        }
-        doctor_print(out, "%s%s", node == 0 ? "ports      " : "           ", place->host);
+        doctor_print(out, "%-10s ", job->place[job->first[node]].host);
         if (end - node > 1) {
-            doctor_print(out, " to %s", job->place[job->first[end - 1]].host);
+            doctor_print(out, "to %s: %d nodes, on each %d rank%s",
+                         job->place[job->first[end - 1]].host, end - node, job->ranks[node],
+                         job->ranks[node] == 1 ? "" : "s");
+        } else {
+            links_say_ranks(job, node, out);
         }
-        doctor_print(out, ": %s", place->ports[0] != 0 ? place->ports : "no port is up");
-        if (place->sockets > 0) {
-            doctor_print(out, "; %d socket%s", place->sockets, place->sockets > 1 ? "s" : "");
-        }
-        doctor_print(out, "\n");
+        links_describe(job, node, out);
     }
 }
 
@@ -380,7 +441,7 @@ static inline void links_report(const links_job *job, const links_link **sorted,
                                 doctor_lines *facts, doctor_lines *wrong)
 {
     int level;
-    links_say_ports(job, facts);
+    links_say_nodes(job, facts);
     for (level = 0; level < LINKS_LEVELS; level++) {
         const links_speed speed = links_speed_of(job, level, sorted);
         if (speed.pairs > 0) {
@@ -500,6 +561,10 @@ static inline dpar_status links_own_place(const machine_facts *facts, dpar_comm 
     place->sockets = facts->sockets;
     place->socket = facts->sockets > 1 ? facts->socket : -1;
     place->cores = facts->cores;
+    place->allowed = facts->allowed;
+    place->gpus = facts->gpus;
+    place->memory = facts->memory;
+    place->shm = facts->shm;
     links_own_ports(facts, place);
     return st;
 }

@@ -46,15 +46,17 @@ typedef struct machine_facts {
     int spread; /* 1 if ranks of the job are on other nodes too */
     int kind;   /* of the launcher, DPAR_LAUNCHER_x */
     int cores;
-    int runnable;   /* threads that run or wait for a core; -1 if unknown */
-    char load[16];  /* load of the last minute as text; "" if unknown */
-    int sockets;    /* sockets of the machine; 0 if unknown */
-    int socket;     /* socket of the allowed cores; -1 if on several */
-    long long shm;  /* bytes of /dev/shm; -1 if there is none */
-    char huge[24];  /* setting of huge pages for shared memory; "" if unknown */
-    long locked;    /* ulimit -l in KiB; -1 if unlimited */
-    int gpus;       /* NVIDIA GPUs of the machine */
-    int infiniband; /* 1 if the machine has such a card */
+    int allowed;      /* cores that this process may use */
+    long long memory; /* bytes; 0 if unknown */
+    int runnable;     /* threads that run or wait for a core; -1 if unknown */
+    char load[16];    /* load of the last minute as text; "" if unknown */
+    int sockets;      /* sockets of the machine; 0 if unknown */
+    int socket;       /* socket of the allowed cores; -1 if on several */
+    long long shm;    /* bytes of /dev/shm; -1 if there is none */
+    char huge[24];    /* setting of huge pages for shared memory; "" if unknown */
+    long long locked; /* ulimit -l in bytes; -1 if unlimited */
+    int gpus;         /* NVIDIA GPUs of the machine */
+    int infiniband;   /* 1 if the machine has such a card */
     int slingshot;
     int count; /* number of interfaces */
     machine_link link[MACHINE_LINKS];
@@ -268,6 +270,9 @@ static inline void machine_look(machine_facts *facts)
 #if defined(_SC_NPROCESSORS_ONLN)
     facts->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
 #endif
+#if defined(_SC_PHYS_PAGES)
+    facts->memory = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+#endif
 #if defined(__linux__) && defined(CPU_SET)
     {
         cpu_set_t allowed;
@@ -276,6 +281,7 @@ static inline void machine_look(machine_facts *facts)
         (void)sched_getaffinity(0, sizeof allowed, &allowed);
         for (cpu = 0; cpu < MACHINE_CPUS && cpu < CPU_SETSIZE; cpu++) {
             mine[cpu] = CPU_ISSET(cpu, &allowed) != 0;
+            facts->allowed += mine[cpu];
         }
     }
 #endif
@@ -287,7 +293,7 @@ static inline void machine_look(machine_facts *facts)
     facts->locked = -1;
 #if defined(RLIMIT_MEMLOCK)
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        facts->locked = (long)(limit.rlim_cur >> 10);
+        facts->locked = (long long)limit.rlim_cur;
     }
 #else
     (void)limit;
@@ -301,10 +307,25 @@ static inline void machine_look(machine_facts *facts)
     }
 }
 
+/* Sets text to "47.2 GiB", or "unlimited" for a negative number. */
+static inline const char *machine_bytes(long long bytes, char text[32])
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int k = 0;
+    while (value >= 1024.0 && k < 4) {
+        value /= 1024.0;
+        k++;
+    }
+    snprintf(text, 32, bytes < 0 ? "unlimited" : "%.*f %s", k > 0, value, unit[k]);
+    return text;
+}
+
 /* Writes the facts, a line for each subject. */
 static inline void machine_say(const machine_facts *facts, doctor_lines *out)
 {
     const char *list = getenv("NCCL_SOCKET_IFNAME");
+    char locked[32];
     int i;
     if (facts->runnable >= 0) {
         doctor_print(
@@ -312,13 +333,10 @@ static inline void machine_say(const machine_facts *facts, doctor_lines *out)
             "load       %d runnable on %d cores (including this one), %s over the last minute\n",
             facts->runnable, facts->cores, facts->load);
     }
-    doctor_print(out, "pages      %ld B, huge ones for shared memory: %s; locked memory ",
-                 sysconf(_SC_PAGESIZE), facts->huge[0] != 0 ? facts->huge : "unknown");
-    if (facts->locked < 0) {
-        doctor_print(out, "unlimited\nnetwork    ");
-    } else {
-        doctor_print(out, "%ld KiB\nnetwork    ", facts->locked);
-    }
+    doctor_print(out, "pages      %ld B, huge ones for shared memory: %s; locked memory %s\n",
+                 sysconf(_SC_PAGESIZE), facts->huge[0] != 0 ? facts->huge : "unknown",
+                 machine_bytes(facts->locked, locked));
+    doctor_print(out, "network    ");
     for (i = 0; i < facts->count; i++) {
         doctor_print(out, "%s%s%s", i > 0 ? ", " : "", facts->link[i].name,
                      facts->link[i].up ? "" : " (down)");
@@ -467,9 +485,9 @@ static inline void machine_judge(const machine_facts *facts, doctor_lines *out)
     }
     if (facts->locked >= 0 && (facts->infiniband || facts->slingshot)) {
         doctor_wrong(out,
-                     "ulimit -l is %ld KiB, too little for network cards that access memory "
+                     "ulimit -l is %lld KiB, too little for network cards that access memory "
                      "directly -> ulimit -l unlimited",
-                     facts->locked);
+                     facts->locked >> 10);
     }
     if (facts->ranks > 1 && facts->sockets > 1 && facts->socket < 0) {
         doctor_wrong(out,

@@ -36,7 +36,7 @@ typedef struct dpari_doctor_rank {
     char text[2048]; /* the lines about what is wrong with it */
 } dpari_doctor_rank;
 
-enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG, and lines about nodes: one screen */
+enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG: one screen */
 
 /* The job as its ranks describe it, and the report about it. rank is set only on rank 0. */
 typedef struct dpari_doctor_job {
@@ -74,24 +74,6 @@ static void dpari_doctor_find_nodes(dpari_doctor_job *job)
         job->ranks[r] = 0;
         job->ranks[job->node[r]]++;
         job->nodes += k < 0;
-    }
-}
-
-/* Returns the next node after `node`, or `size` if there is none. */
-static int32_t dpari_doctor_next_node(const dpari_doctor_job *job, int32_t node)
-{
-    node++;
-    while (node < job->size && job->ranks[node] == 0) {
-        node++;
-    }
-    return node;
-}
-
-static void dpari_doctor_mark_node(const dpari_doctor_job *job, int32_t node)
-{
-    int32_t r;
-    for (r = 0; r < job->size; r++) {
-        job->mark[r] = (char)(job->node[r] == node);
     }
 }
 
@@ -362,9 +344,9 @@ static int dpari_doctor_crowded(dpari_doctor_job *job, int32_t r, int all)
 static void dpari_doctor_binding(dpari_doctor_job *job)
 {
     int32_t r, node;
-    for (node = 0; node < job->size; node = dpari_doctor_next_node(job, node)) {
+    for (node = 0; node < job->size; node++) {
         int said = 0;
-        if (job->ranks[node] > job->rank[node].facts.cores) {
+        if (job->ranks[node] == 0 || job->ranks[node] > job->rank[node].facts.cores) {
             continue;
         }
         for (r = node; r < job->size; r++) {
@@ -382,7 +364,7 @@ static void dpari_doctor_binding(dpari_doctor_job *job)
 static void dpari_doctor_containers(dpari_doctor_job *job)
 {
     int32_t r, node;
-    for (node = 0; node < job->size; node = dpari_doctor_next_node(job, node)) {
+    for (node = 0; node < job->size; node++) {
         const uint64_t machine = job->who[node].machine;
         const int32_t cores = job->rank[node].facts.cores;
         int32_t ranks = 0, nodes = 0;
@@ -392,7 +374,7 @@ static void dpari_doctor_containers(dpari_doctor_job *job)
             ranks += job->mark[r];
             nodes += job->mark[r] && job->ranks[r] > 0;
         }
-        if (nodes < 2 || dpari_doctor_first_marked(job) < node) {
+        if (job->ranks[node] == 0 || nodes < 2 || dpari_doctor_first_marked(job) < node) {
             continue;
         }
         if (ranks > cores) {
@@ -520,91 +502,6 @@ static void dpari_doctor_compare(dpari_doctor_job *job)
     }
 }
 
-/* ---- the nodes ------------------------------------------------------------------------------- */
-
-/* Appends how the ranks of a node are bound: ", each bound to 1 core". */
-static void dpari_doctor_put_bound(const dpari_doctor_job *job, int32_t node, dpar_text *out)
-{
-    int32_t r, least = INT32_MAX, most = 0;
-    for (r = node; r < job->size; r++) {
-        if (job->node[r] == node) {
-            const int32_t n = dpari_doctor_bits(job->rank[r].facts.cpus);
-            least = n < least ? n : least;
-            most = n > most ? n : most;
-        }
-    }
-    if (least >= job->rank[node].facts.cores) {
-        dpar_text_put(out, ", not bound");
-        return;
-    }
-    dpari_text_print(out, "%s%d", job->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
-    if (most > least) {
-        dpari_text_print(out, " to %d", most);
-    }
-    dpar_text_put(out, most == 1 ? " core" : " cores");
-}
-
-/* Writes the part of a line that is the same for equal nodes: " on 64 cores, each bound ...". */
-static void dpari_doctor_put_node(const dpari_doctor_job *job, int32_t node, dpar_text *out)
-{
-    const dpari_checkup *facts = &job->rank[node].facts;
-    dpari_text_print(out, " on %d%s", facts->cores, facts->cores == 1 ? " core" : " cores");
-    dpari_doctor_put_bound(job, node, out);
-    dpari_text_print(out, ", memory %ld GiB, /dev/shm ", /* equal nodes differ by pages */
-                     (facts->memory + (INT64_C(1) << 29)) >> 30);
-    if (facts->shm < 0) {
-        dpar_text_put(out, "none");
-    } else {
-        dpari_doctor_bytes(out, facts->shm);
-    }
-    if (facts->gpus > 0) {
-        dpari_text_print(out, ", %d%s", facts->gpus, facts->gpus == 1 ? " GPU" : " GPUs");
-    }
-    dpari_text_char(out, '\n');
-}
-
-static int dpari_doctor_same_node(const dpari_doctor_job *job, int32_t a, int32_t b)
-{
-    char x[300], y[300];
-    dpar_text t;
-    dpar_text_init(&t, x, sizeof x);
-    dpari_doctor_put_node(job, a, &t);
-    dpar_text_init(&t, y, sizeof y);
-    dpari_doctor_put_node(job, b, &t);
-    return job->ranks[a] == job->ranks[b] && dpari_same(x, y);
-}
-
-/* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
-static void dpari_doctor_say_nodes(const dpari_doctor_job *job)
-{
-    int32_t node, last, end, said = 0, lines = 0;
-    for (node = 0; node < job->size; node = end) {
-        int32_t equal = 1;
-        last = node;
-        end = dpari_doctor_next_node(job, node);
-        while (job->nodes > 8 && end < job->size && dpari_doctor_same_node(job, node, end)) {
-            last = end;
-            end = dpari_doctor_next_node(job, end);
-            equal++;
-        }
-        if (lines++ == DPARI_DOCTOR_LINES) {
-            dpari_text_print(job->out, "... and %d more nodes\n", job->nodes - said);
-            return;
-        }
-        dpari_doctor_head(job->out, job->who[node].host);
-        if (equal > 1) {
-            dpari_text_print(job->out, "to %s: %d nodes, on each %d%s", job->who[last].host, equal,
-                             job->ranks[node], job->ranks[node] == 1 ? " rank" : " ranks");
-        } else {
-            dpari_doctor_mark_node(job, node);
-            dpar_text_put(job->out, job->ranks[node] == 1 ? "rank " : "ranks ");
-            dpari_doctor_put_runs(job, job->out);
-        }
-        dpari_doctor_put_node(job, node, job->out);
-        said += equal;
-    }
-}
-
 /* ---- the report about all ranks -------------------------------------------------------------- */
 
 /* Returns a hash of the boot_id, which is the same in all containers on one machine, and different
@@ -696,7 +593,6 @@ static dpar_status dpari_doctor_gather(const dpari_site *site, dpar_comm *world,
     st = dpar_gather(world, mine, ranks, (int64_t)sizeof *mine, DPAR_U8, 0, NULL);
     if (st == DPAR_OK && world->rank == 0) {
         job->rank = ranks;
-        dpari_doctor_say_nodes(job);
         dpari_doctor_compare(job);
     }
     return st == DPAR_OK ? dpar_broadcast(world, &job->wrong, 1, DPAR_I32, 0, NULL) : st;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* doctor - reports what dpar sees on this machine, how its ranks reach each other, and what is
  * wrong, as far as that can be found without measuring and concerns dpar. The program
- * commands/doctor.c adds how fast messages are, and checks networks, settings of NCCL and other
- * programs on the machine. A program may call it on its own communicator:
+ * commands/doctor.c adds the nodes and how fast messages are, and checks networks, settings of NCCL
+ * and other programs on the machine. A program may call it on its own communicator:
  *
  *     static char text[65536];
  *     dpar_text t;
@@ -29,8 +29,6 @@
  *        result.
  *
  *     joined     how ranks communicate, as dpar_comm_describe writes it
- *     n1         ranks 0 to 7 on 64 cores, each bound to 1 core, memory, /dev/shm, GPUs; if there
- *                are more than 8 nodes, equal neighbours share a line
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:

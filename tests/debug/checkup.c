@@ -251,37 +251,6 @@ static void compare(dpari_doctor_job *job, int wrong, const char *begins, int li
 }
 #define COMPARE(job, wrong, begins) compare(&(job), wrong, begins, __LINE__)
 
-static void test_nodes(void)
-{
-    dpari_doctor_job job = healthy_job(5, 3, 0);
-    dpar_text t;
-    chart[4].facts.cpus[0] = 3;
-    dpar_text_init(&t, text, sizeof text);
-    job.out = &t;
-    dpari_doctor_say_nodes(&job);
-    CHECK_TEXT(text,
-               "n1         ranks 0 to 2 on 64 cores, each bound to 1 core, memory 64 GiB, "
-               "/dev/shm 32.0 GiB, 8 GPUs\n"
-               "n2         ranks 3, 4 on 64 cores, each bound to 1 to 2 cores, memory 64 GiB, "
-               "/dev/shm 32.0 GiB, 8 GPUs\n");
-    job = healthy_job(4, 2, 1); /* distributed round robin, with one rank not bound */
-    chart[0].facts.cpus[0] = chart[2].facts.cpus[0] = UINT64_MAX;
-    dpar_text_init(&t, text, sizeof text);
-    job.out = &t;
-    dpari_doctor_say_nodes(&job);
-    CHECK(strncmp(text, "n1         ranks 0, 2 on 64 cores, not bound, memory", 52) == 0);
-    /* 125 nodes, of which one differs */
-    job = healthy_job(1000, 8, 0);
-    chart[80].facts.shm = INT64_C(16) << 30;
-    dpar_text_init(&t, text, sizeof text);
-    job.out = &t;
-    dpari_doctor_say_nodes(&job);
-    CHECK(strncmp(text, "n1         to n10: 10 nodes, on each 8 ranks on 64 cores", 56) == 0);
-    CHECK(strstr(text, "\nn11        ranks 80 to 87 on 64 cores") != NULL);
-    CHECK(strstr(text, "\nn12        to n125: 114 nodes, on each 8 ranks on 64 cores") != NULL);
-    CHECK(t.used < 500);
-}
-
 static void test_versions(void)
 {
     dpari_doctor_job job = healthy_job(4, 2, 0);
@@ -587,7 +556,6 @@ int main(void)
     test_cores_and_memory();
     test_limits();
     test_gpus();
-    test_nodes();
     test_versions();
     test_binding();
     test_compare();

@@ -34,6 +34,10 @@ static links_job healthy_job(int n, int each, int turns)
         place[r].socket = -1;
         place[r].sockets = 1;
         place[r].cores = 64;
+        place[r].allowed = 1;
+        place[r].gpus = 8;
+        place[r].memory = 64LL << 30;
+        place[r].shm = 32LL << 30;
         place[r].port = 25000;
         strcpy(place[r].ports, "eth0 25 Gb/s");
         link_of[2 * r].peer = link_of[2 * r + 1].peer = -1;
@@ -135,31 +139,51 @@ static void test_levels(void)
     link_of[2 * 4].latency_s = 0.5e-6; /* 0.5, 1, 1, 2: the upper of the two in the middle is 1 */
     link_of[2 * 3].bytes_s = 7e9;      /* 7, 8, 8, 8 */
     COMPARE(job, 0, "");
-    CHECK_TEXT(text,
-               "ports      n1 to n2: eth0 25 Gb/s; 1 socket\n"
+    CHECK_TEXT(strstr(text, "within"),
                "within     a node, by memory: 8 B in 1 us, 1 MiB at 8 GB/s, medians of 4 pairs; "
                "worst 2 us "
                "(ranks 0 and 1 on n1), 7 GB/s (ranks 3 and 4 on n2)\n"
                "between    nodes: 8 B in 10 us, 1 MiB at 2.5 GB/s (ranks 0 on n1 and 3 on n2)\n");
 }
 
+static void say_nodes(const links_job *job)
+{
+    doctor_lines out;
+    doctor_lines_init(&out, text, sizeof text);
+    links_say_nodes(job, &out);
+}
+
 static void test_nodes(void)
 {
-    links_job job = healthy_job(1000, 8, 0);
+    links_job job = healthy_job(5, 3, 0);
     int r;
-    place[80].ports[0] = 0;
-    place[80].sockets = 2;
-    COMPARE(job, 0, "");
-    CHECK(strncmp(text,
-                  "ports      n1 to n10: eth0 25 Gb/s; 1 socket\n"
-                  "           n11: no port is up; 2 sockets\n"
-                  "           n12 to n125: eth0 25 Gb/s; 1 socket\nwithin",
-                  138) == 0);
+    place[4].allowed = 2;
+    place[3].ports[0] = 0;
+    say_nodes(&job);
+    CHECK_TEXT(
+        text,
+        "n1         ranks 0 to 2 on 64 cores of 1 socket, each bound to 1 core, memory 64 GiB, "
+        "/dev/shm 32.0 GiB, 8 GPUs; eth0 25 Gb/s\n"
+        "n2         ranks 3, 4 on 64 cores of 1 socket, each bound to 1 to 2 cores, memory 64 GiB, "
+        "/dev/shm 32.0 GiB, 8 GPUs; no port is up\n");
+    job = healthy_job(4, 2, 1); /* distributed round robin, with one rank not bound */
+    place[0].allowed = place[2].allowed = 64;
+    say_nodes(&job);
+    CHECK(strncmp(text, "n1         ranks 0, 2 on 64 cores of 1 socket, not bound, memory", 64) ==
+          0);
+    /* 125 nodes, of which one differs */
+    job = healthy_job(1000, 8, 0);
+    place[80].shm = 16LL << 30;
+    say_nodes(&job);
+    CHECK(strncmp(text, "n1         to n10: 10 nodes, on each 8 ranks on 64 cores", 56) == 0);
+    CHECK(strstr(text, "\nn11        ranks 80 to 87 on 64 cores") != NULL);
+    CHECK(strstr(text, "\nn12        to n125: 114 nodes, on each 8 ranks on 64 cores") != NULL);
+    CHECK(strlen(text) < 600);
     for (r = 0; r < 1000; r += 16) {
         place[r].ports[0] = 0; /* every second node: a screenful, and how many more */
     }
-    COMPARE(job, 0, "");
-    CHECK(strstr(text, "\n           and 101 more nodes\nwithin") != NULL);
+    say_nodes(&job);
+    CHECK(strstr(text, "\n... and 101 more nodes\n") != NULL);
 }
 
 static void test_speeds(void)

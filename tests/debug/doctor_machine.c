@@ -128,7 +128,7 @@ static void test_shm(void)
 static void test_locked(void)
 {
     machine_facts c = healthy();
-    c.locked = 8 << 10;
+    c.locked = 8 << 20;
     JUDGE(c, 0, "");
     c.infiniband = 1;
     JUDGE(c, 1, "ulimit -l is 8192 KiB");
@@ -370,6 +370,14 @@ static void test_devices_of_a_container(void)
     CHECK_INT(c.gpus, 2);
 }
 
+static void test_bytes(void)
+{
+    char word[32];
+    CHECK_TEXT(machine_bytes(-1, word), "unlimited");
+    CHECK_TEXT(machine_bytes(1000, word), "1000 B");
+    CHECK_TEXT(machine_bytes(64 << 20, word), "64.0 MiB");
+}
+
 /* Checks the lines about the real machine. */
 static void test_here(void)
 {
@@ -378,7 +386,7 @@ static void test_here(void)
     doctor_lines out;
     set(none);
     machine_look(&c);
-    CHECK(c.cores > 0 && c.ranks > 0);
+    CHECK(c.cores > 0 && c.ranks > 0 && c.allowed > 0 && c.memory > 0);
     doctor_lines_init(&out, text, sizeof text);
     machine_say(&c, &out);
     CHECK(strstr(text, "pages      ") != NULL && strstr(text, "\nnetwork    ") != NULL);
@@ -396,6 +404,7 @@ int main(void)
     test_unbound();
     test_network();
     test_slingshot();
+    test_bytes();
     test_here();
     machine_root = root;
     test_files();
