@@ -130,9 +130,11 @@ $(B)/plan: commands/plan.c helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
 $(B)/pipeline: commands/pipeline.c helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor: commands/doctor.c helpers/measure.h helpers/options.h $(B)/libdpar.a
+$(B)/doctor: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h helpers/clock.h helpers/measure.h \
+		helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor_mpi: commands/doctor.c helpers/measure.h helpers/options.h dpar_mpi.h $(B)/libdpar.a
+$(B)/doctor_mpi: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h helpers/clock.h helpers/measure.h \
+		helpers/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
 $(B)/decompose: commands/decompose.c helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)

@@ -3,7 +3,7 @@
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
  * A correct code on a healthy machine does not need this header. This program prints what dpar sees on the machine,
- * and what is wrong with it:
+ * and what is wrong with it; commands/doctor.c checks more:
  *
  *     #include "dpar_debug.h"
  *     #include <stdio.h>
@@ -36,9 +36,10 @@
 
 /* ==== debug/doctor.h ==== */
 
-/* doctor - reports what dpar sees on this machine, how its ranks reach each other, how fast, and
- * what is wrong. commands/doctor.c runs it for any job, and a program may run it on its own
- * communicator:
+/* doctor - reports what dpar sees on this machine, how its ranks reach each other, and what is
+ * wrong, as far as that can be found without measuring and concerns dpar. The program
+ * commands/doctor.c adds the nodes and how fast messages are, and checks networks, settings of NCCL
+ * and other programs on the machine. A program may call it on its own communicator:
  *
  *     static char text[65536];
  *     dpar_text t;
@@ -51,42 +52,32 @@
  * that is wrong. Returns the number of these lines.
  *
  * world: NULL, or a communicator of one rank, for a report about this process: launcher and its
- *        numbers, cores, memory, limits, how ranks would share memory, network interfaces and GPUs.
- *        The text has at most about 10 KB. Local.
+ *        numbers, cores, memory, limits, GPUs, and how ranks would share memory. The text has at
+ *        most about 5 KB. Local.
  *
  *        Otherwise the report is about all ranks of world, on any engine. The call is then
  *        collective, and no other operation on world may be in progress. Rank 0 gets the text, at
- *        most about 20 KB with any number of ranks. The other ranks get no text, but the same
+ *        most about 15 KB with any number of ranks. The other ranks get no text, but the same
  *        result.
  *
  *     joined     how ranks communicate, as dpar_comm_describe writes it
- *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
- *                ports that are up with their speed; if there are more than 8 nodes, equal
- *                neighbours share a line
- *     within     a socket or a node: the time of 8 B and the rate of 1 MiB in one direction, as
- *     between    halves of a round trip; medians, and the worst pair. Each rank is measured with
- *                the next one of its node, and the first rank of a node with that of the next
- *                node, one pair per node at a time, with messages from private memory
  *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
  *
  * These are WRONG:
  *
- *  - what the report about a single process calls WRONG, on any rank;
+ *  - numbers of the launcher that contradict each other;
+ *  - more ranks than cores, or than a CPU limit grants, and ranks bound to the same cores;
+ *  - memory, /dev/shm, addresses, sizes of files or open files that are too few for the ranks;
  *  - ranks of a node that do not share memory;
- *  - more ranks than cores, ranks bound to the same cores, or unbound ranks on a machine of several
- *    sockets;
- *  - a version of dpar, an MPI or a deadline that differs between ranks;
- *  - two ranks that use the same GPU;
- *  - a link with 8 times the latency of the others or a fifth of their rate, and nodes at a tenth
- *    of the rate of their ports.
+ *  - a version of dpar, an MPI, a deadline or a /dev/shm that differs between ranks;
+ *  - ranks that use the same GPU, or do not know which is theirs.
  *
  * The communicator's `sent` does not change. If a rank fails during the call, the communicator
  * breaks; the text of each rank then says what is wrong with this rank and why the communicator
  * broke.
  *
- * The call forks a child to find out what the kernel allows. It takes tenths of a second, and about
- * 5 ms per rank of the fullest node, or 40 ms if messages are slow. Each rank uses 1 MiB of memory
- * and 150 bytes per rank of world, and rank 0 a kilobyte per rank. */
+ * The call forks a child to find out what the kernel allows. It takes milliseconds. Each rank uses
+ * 4 KiB of memory and 137 bytes per rank of world, and rank 0 four kilobytes per rank. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== debug/halo_check.h ==== */
@@ -183,180 +174,54 @@ DPARI_INTERNAL void dpari_hx_put_exchanges(const dpar_halo_plan *plan, dpar_text
 
 /* ==== debug/checkup.h ==== */
 
-/* checkup - private: the facts that dpar_doctor collects about a machine and a job, and what is
- * wrong with them. Collecting the facts is separate from checking them, so that tests can present
- * any machine. */
+/* checkup - private: the facts that dpar_doctor collects about a process and its machine, and what
+ * is wrong with them. Collecting the facts is separate from checking them, so that tests can
+ * present any machine. */
 
-enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
-
-/* The names in a system directory. Longer names are cut. */
-typedef struct dpari_names {
-    int32_t count;
-    char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
-} dpari_names;
-
-/* The facts about a machine and a job. */
+/* The facts about a process, its machine and its job. */
 typedef struct dpari_checkup {
     dpar_launcher_info job;
     dpar_status job_status; /* result of dpari_job_here, whose message is in job_why */
     dpar_why job_why;
-    int32_t nodes;                         /* nodes of the job; 0 if unknown */
-    int32_t here;                          /* ranks of the job on this node */
-    int32_t beside;                        /* ranks in other containers on this machine */
-    int32_t cores;                         /* cores of the machine */
-    int32_t allowed;                       /* cores that this process may use */
-    double quota;                          /* cores that the cgroup grants; 0 if unlimited */
-    int64_t memory, memory_free;           /* bytes; 0 if unknown */
-    int64_t memory_limit;                  /* limit of the cgroup in bytes; 0 if none */
-    int64_t shm, shm_free;                 /* bytes of /dev/shm; -1 if there is none */
-    int32_t memfd;                         /* 1 if memfd_create works */
-    int32_t cma;                           /* 0 if process_vm_readv works, otherwise errno */
-    int32_t yama;                          /* ptrace_scope; -1 if there is no such file */
-    int64_t page;                          /* bytes */
-    char huge[24];                         /* setting of huge pages for shared memory */
-    char load[16];                         /* load of the last minute as text; "" if unknown */
-    int32_t runnable;                      /* threads that run or wait for a core; -1 if unknown */
-    int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1 if unlimited */
-    int64_t file_bytes;                    /* ulimit -f in bytes; -1 if unlimited */
-    int32_t gpus;                          /* NVIDIA GPUs of the machine */
-    int32_t infiniband, slingshot;         /* 1 if the machine has such a card */
-    dpari_names links;                     /* network interfaces */
-    uint32_t up;                           /* bit i is set if interface i is up */
-    int64_t speed[DPARI_DOCTOR_NAMES];     /* speed of each interface in Mb/s; 0 if unknown */
-    int32_t sockets;                       /* sockets of the machine; 0 if unknown */
-    int32_t socket;                        /* socket of the allowed cores; -1 if on several */
-    char mpi[48];                          /* file of the loaded MPI library; "" if none */
+    int32_t nodes;   /* nodes of the job; 0 if unknown */
+    int32_t here;    /* ranks of the job on this node */
+    int32_t cores;   /* cores of the machine */
+    int32_t allowed; /* cores that this process may use, those in `cpus` */
+    uint64_t cpus[DPARI_CPU_WORDS];
+    int32_t quota;                 /* hundredths of a core that the cgroup grants; INT32_MAX if
+                                      unlimited */
+    int64_t memory, memory_free;   /* bytes; 0 if unknown */
+    int64_t memory_limit;          /* limit of the cgroup in bytes; 0 if none */
+    int64_t shm, shm_free;         /* bytes of /dev/shm; -1 if there is none */
+    int32_t memfd;                 /* 1 if memfd_create works */
+    int32_t cma;                   /* 0 if process_vm_readv works, otherwise errno */
+    int32_t yama;                  /* ptrace_scope; 0 if there is no such file */
+    int64_t addresses, file_bytes; /* ulimit -v and -f in bytes; -1 if unlimited */
+    int64_t open_files;            /* ulimit -n; -1 if unlimited */
+    int32_t gpus;                  /* NVIDIA GPUs of the machine */
+    char gpu[44];                  /* the GPU that this rank would use, as in CUDA_VISIBLE_DEVICES;
+                                      "" if none */
+    char mpi[48];                  /* file of the loaded MPI library; "" if none */
 } dpari_checkup;
 
-/* Return the cores that the cgroups of this process grant (0 if all), and their limit on memory in
- * bytes (0 if none). */
-DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
-DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
-/* Sets the facts that are read from files. */
-DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup);
-/* Writes a line "note: ..." if /dev/shm is large enough for dpar, but not for other libraries. */
-DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out);
+/* Collects the facts about this process, its machine and its job. Forks a child. */
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
+/* Writes the facts, a line for each subject. world: NULL, or the communicator that the process
+ * has. */
+DPARI_INTERNAL void dpari_doctor_say(const dpari_site *site, const dpari_checkup *checkup,
+                                     const dpar_comm *world, dpar_text *out);
 /* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
 DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
                                           dpar_text *out);
-/* Collects the facts about the machine and the job of this process. Forks a child. */
-DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup);
-/* Counts the sockets, and finds the socket of the CPUs in the mask `cpus`. Reads checkup->cores. */
-DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
-                                         dpari_checkup *checkup);
-/* Sets `name` to the host name. */
-DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
-/* True if ranks of the job are on other nodes too. */
-DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup);
-/* True if interface i connects this machine to others: it is up and not a bridge or tunnel of this
- * machine. */
-DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i);
-/* Returns the number of devices in `list`, the value of CUDA_VISIBLE_DEVICES, or `gpus` if it is
- * NULL. */
-DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
 /* Returns the number of CPUs in a mask. */
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
-
+/* Sets `name` to the host name. */
+DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 /* Writes the first word of a line, and spaces up to the column at which its text begins. */
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
 /* Appends "47.2 GiB", or "unlimited" for a negative number. */
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
-
-/* ==== debug/doctor_ranks.h ==== */
-
-/* doctor_ranks - private: what the ranks of a communicator exchange for dpar_doctor, how fast
- * messages between them are, and what is wrong with the ranks together. The report depends only on
- * the exchanged data, so that tests can present any job. */
-
-/* The record that each rank first sends to all others. The layout of its 128 bytes is the same in
- * all versions of dpar from 0.2 on, so that ranks notice if their versions differ. */
-typedef struct dpari_doctor_who {
-    int32_t version;     /* DPAR_VERSION */
-    int32_t chart_bytes; /* sizeof(dpari_doctor_chart) */
-    uint64_t machine;    /* hash of the boot_id of its kernel; 0 if unknown */
-    int32_t share;       /* the lowest rank with which it shares memory; -1 if the engine shares
-                            none */
-    int32_t socket;      /* the socket that all its cores are on; -1 if they are on several, or the
-                            machine has only one */
-    char host[64];
-    int32_t padding[10];
-} dpari_doctor_who;
-
-enum {                        /* how two ranks reach each other, nearest first */
-       DPARI_DOCTOR_SOCKET,   /* shared memory, on one socket */
-       DPARI_DOCTOR_MEMORY,   /* shared memory */
-       DPARI_DOCTOR_UNSHARED, /* messages, although they are on one node */
-       DPARI_DOCTOR_BETWEEN,  /* messages between two nodes */
-       DPARI_DOCTOR_LEVELS
-};
-
-/* The speed of messages between this rank and a peer. */
-typedef struct dpari_doctor_link {
-    int32_t peer;     /* -1 if nothing was measured */
-    double latency_s; /* time of 8 bytes in one direction, in seconds */
-    double bytes_s;   /* rate of 1 MiB in one direction, in bytes per second */
-} dpari_doctor_link;
-
-/* The facts and measurements that each rank then sends to rank 0. */
-typedef struct dpari_doctor_chart {
-    uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t cores, sockets, gpus;
-    int32_t local_rank; /* -1 if unknown */
-    int64_t memory, shm;
-    int64_t port;       /* the fastest port, even if not in `ports`, Mb/s; 0 if unknown */
-    int64_t text_bytes; /* bytes of the lines that the rank writes about itself */
-    double timeout_s;
-    dpari_doctor_link within, between; /* to the next rank of its node, and to the next node */
-    char gpu[44];    /* the device it would use, as in CUDA_VISIBLE_DEVICES; "" if none */
-    char ports[100]; /* "eth0 25 Gb/s, ib0" */
-    char mpi[48];
-} dpari_doctor_chart;
-
-/* The job as its ranks describe it. chart and text are set only on rank 0. */
-typedef struct dpari_doctor_job {
-    int32_t size, nodes, most; /* ranks, nodes, ranks of the fullest node */
-    const dpari_doctor_who *who;
-    const dpari_doctor_chart *chart;
-    const char *text;       /* the lines that each rank writes about itself, rank after rank */
-    int32_t *node, *local;  /* [size] the node of each rank, and its position among the ranks of the
-                               node */
-    int32_t *first, *ranks; /* [nodes] the first rank of each node, and its number of ranks */
-    char *mark;             /* [size] 1 for the ranks that a line is about */
-} dpari_doctor_job;
-
-/* Returns the bytes of node, local, first, ranks and mark for `size` ranks. */
-DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
-/* Numbers the nodes, and places node, local, first, ranks and mark in `memory`. */
-DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory);
-/* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
-DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b);
-/* Links are measured in rounds, in which each node takes part in at most one pair of ranks. Pairs
- * within nodes come first. dpari_doctor_rounds returns the number of rounds. dpari_doctor_meets
- * returns the rank with which `me` exchanges messages in a round, or -1. dpari_doctor_leads returns
- * 1 if `me` is the rank of its pair that measures the times. */
-DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job);
-DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me);
-DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me);
-
-/* Write the lines about the nodes, and about the speed of each level. */
-DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out);
-DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out);
-/* Writes what is wrong with each rank, and with the ranks together. Returns the number of lines
- * WRONG. */
-DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out);
-/* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
-DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out);
-
-/* If the launcher's numbers contradict each other, replaces them by the rank and size of the
- * communicator, which was made without them. */
-DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup);
-/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns on all ranks the number of things
- * that are wrong, or -1 if the communicator broke; world->why then has the reason. checkup: the
- * facts of this rank; its numbers of nodes and of ranks on this node become those of the
- * communicator. */
-DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
-                                             dpar_comm *world, dpar_text *out);
 
 /* ==== halo/halo_view.c ==== */
 
@@ -486,7 +351,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_put_exchanges(const dpar_halo_plan *plan
 
 /* Collects facts about this process and machine for dpar_doctor, mostly from /proc and /sys, and
  * decides in a second step what is wrong with them (dpari_doctor_judge). The steps are separate so
- * that tests can present any machine. doctor.c and doctor_ranks.c write the reports. */
+ * that tests can present any machine. Called by doctor.c. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -507,384 +372,74 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_put_exchanges(const dpar_halo_plan *plan
 
 /* ---- reading the machine --------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
+/* Counts the names in a directory that consist of `begins`, a digit and any other characters. */
+static DPARI_COLD int32_t dpari_doctor_count(const dpari_site *site, const char *path,
+                                             const char *begins)
 {
-    size_t i = 0;
-    while (with[i] != 0 && s[i] == with[i]) {
-        i++;
-    }
-    return with[i] == 0;
-}
-
-/* Returns the number at s, after blanks, or -1 if there is none, as in "max". */
-static int64_t dpari_doctor_number(const char *s)
-{
-    int64_t v = 0;
-    while (*s == ' ' || *s == '\t') {
-        s++;
-    }
-    if (*s < '0' || *s > '9') {
-        return -1;
-    }
-    for (; *s >= '0' && *s <= '9'; s++) {
-        v = v < INT64_MAX / 10 - 10 ? v * 10 + (*s - '0') : INT64_MAX;
-        if (v == INT64_MAX) {
-            break;
-        }
-    }
-    return v;
-}
-
-/* Returns the number in a file, or -1 if there is no file or no number. */
-static int64_t dpari_doctor_file(const dpari_site *site, const char *path)
-{
-    char text[64];
-    return dpari_site_read(site, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
-}
-
-/* Returns the number after `key` in a text of lines "key: number kB", in bytes, or 0 if there is
- * none. */
-static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
-{
-    size_t i, n = dpari_length(key);
-    for (i = 0; text[i] != 0; i++) {
-        if ((i == 0 || text[i - 1] == '\n') && dpari_doctor_begins(text + i, key)) {
-            int64_t v = dpari_doctor_number(text + i + n);
-            return v > 0 ? v * 1024 : 0;
-        }
-    }
-    return 0;
-}
-
-/* Lists the names in a directory. */
-static DPARI_COLD void dpari_doctor_list(const dpari_site *site, const char *path,
-                                         dpari_names *names)
-{
+    const size_t length = strlen(begins);
     char full[256];
     dpar_text t;
     DIR *at;
     struct dirent *entry;
-    names->count = 0;
+    int32_t count = 0;
     dpar_text_init(&t, full, sizeof full);
     dpari_text_print(&t, "%s%s", site->root, path);
     at = opendir(full);
-    while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
-        if (entry->d_name[0] != '.') {
-            dpari_copy_text(names->name[names->count++], DPARI_DOCTOR_NAME, entry->d_name,
-                            DPARI_DOCTOR_NAME);
-        }
-    }
-    if (at != NULL) {
-        closedir(at);
-    }
-}
-
-/* True if the comma-separated list [s, s + n) contains the word. */
-static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *word)
-{
-    size_t i = 0, k;
-    for (k = 0; k <= n; k++) {
-        if (k == n || s[k] == ',') {
-            if (dpari_spells(s + i, k - i, word)) {
-                return 1;
-            }
-            i = k + 1;
-        }
-    }
-    return 0;
-}
-
-/* The longest path of a group and the longest list of groups, in bytes. The path of a container in
- * Kubernetes has about 250 characters, and version 1 lists one for each of 13 controllers.
- * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above it are
- * checked.
- */
-enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
-
-/* Finds the path of this process in the hierarchy of a controller ("" for version 2), in a file
- * with lines "4:cpu,cpuacct:/a/b". Returns 0 if there is none. */
-static DPARI_COLD int dpari_doctor_group(const dpari_site *site, const char *controller, char *path,
-                                         size_t room)
-{
-    char text[DPARI_DOCTOR_GROUPS];
-    size_t i = 0, a, b, end;
-    if (dpari_site_read(site, "/proc/self/cgroup", text, sizeof text) <= 0) {
+    if (at == NULL) {
         return 0;
     }
-    while (text[i] != 0) {
-        for (a = i; text[a] != 0 && text[a] != ':' && text[a] != '\n';) {
-            a++;
-        }
-        for (b = a + (text[a] == ':'); text[b] != 0 && text[b] != ':' && text[b] != '\n';) {
-            b++;
-        }
-        for (end = b; text[end] != 0 && text[end] != '\n';) {
-            end++;
-        }
-        if (text[a] == ':' && text[b] == ':' &&
-            (controller[0] == 0 ? b == a + 1
-                                : dpari_doctor_lists(text + a + 1, b - a - 1, controller))) {
-            dpari_copy_text(path, room, text + b + 1, end - b - 1);
-            return 1;
-        }
-        i = end + (text[end] == '\n');
+    while ((entry = readdir(at)) != NULL) {
+        const char *name = entry->d_name;
+        count += strncmp(name, begins, length) == 0 && name[length] >= '0' && name[length] <= '9';
     }
-    return 0;
+    closedir(at);
+    return count;
 }
 
-/* Calls `value` for a group and for each group above it. Returns the least positive result, or 0 if
- * there is none. */
-static DPARI_COLD double
-dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
-                   double (*value)(const dpari_site *s, const char *folder))
-{
-    char path[DPARI_DOCTOR_PATH], folder[DPARI_DOCTOR_PATH + 32];
-    double least = 0.0, v;
-    size_t n;
-    dpar_text t;
-    dpari_copy_text(path, sizeof path, group, sizeof path);
-    n = dpari_length(path);
-    for (;;) {
-        while (n > 0 && path[n - 1] == '/') {
-            path[--n] = 0;
-        }
-        dpar_text_init(&t, folder, sizeof folder);
-        dpari_text_print(&t, "%s%s", base, path);
-        v = value(s, folder);
-        least = v > 0.0 && (least <= 0.0 || v < least) ? v : least;
-        if (n == 0) {
-            return least;
-        }
-        while (n > 0 && path[n - 1] != '/') {
-            path[--n] = 0;
-        }
-    }
-}
-
-/* Reads the file `name` in a folder. Returns the bytes, or -1. */
-static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *site, const char *folder,
-                                          const char *name, char *text, size_t room)
-{
-    char path[DPARI_DOCTOR_PATH + 64];
-    dpar_text t;
-    dpar_text_init(&t, path, sizeof path);
-    dpari_text_print(&t, "%s%s", folder, name);
-    return dpari_site_read(site, path, text, room);
-}
-
-/* Return the limits of one group on cores and memory, in cgroups of version 2 and 1, or 0 if there
- * is none. */
-static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *site, const char *folder)
-{
-    char text[64];
-    int64_t quota, period = -1;
-    size_t i = 0;
-    if (dpari_doctor_in(site, folder, "/cpu.max", text, sizeof text) <= 0) {
-        return 0.0;
-    }
-    quota = dpari_doctor_number(text);
-    while (text[i] != 0 && text[i] != ' ') {
-        i++;
-    }
-    period = dpari_doctor_number(text + i);
-    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
-}
-
-static DPARI_COLD double dpari_doctor_cpu_1(const dpari_site *site, const char *folder)
-{
-    char text[64];
-    int64_t quota = -1, period = -1;
-    if (dpari_doctor_in(site, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
-        quota = dpari_doctor_number(text);
-    }
-    if (dpari_doctor_in(site, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
-        period = dpari_doctor_number(text);
-    }
-    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
-}
-
-static DPARI_COLD double dpari_doctor_memory_2(const dpari_site *site, const char *folder)
-{
-    char text[64];
-    int64_t n = dpari_doctor_in(site, folder, "/memory.max", text, sizeof text);
-    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
-}
-
-static DPARI_COLD double dpari_doctor_memory_1(const dpari_site *site, const char *folder)
-{
-    char text[64];
-    int64_t n = dpari_doctor_in(site, folder, "/memory.limit_in_bytes", text, sizeof text);
-    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
-}
-
-DPARI_INTERNAL DPARI_COLD double dpari_doctor_quota(const dpari_site *site)
-{
-    char group[DPARI_DOCTOR_PATH];
-    double one = 0.0, two = 0.0;
-    if (dpari_doctor_group(site, "cpu", group, sizeof group)) {
-        one = dpari_doctor_least(site, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
-    }
-    if (dpari_doctor_group(site, "", group, sizeof group)) {
-        two = dpari_doctor_least(site, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
-    }
-    return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
-}
-
-DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *site)
-{
-    char group[DPARI_DOCTOR_PATH];
-    double one = 0.0, two = 0.0, least;
-    if (dpari_doctor_group(site, "memory", group, sizeof group)) {
-        one = dpari_doctor_least(site, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
-    }
-    if (dpari_doctor_group(site, "", group, sizeof group)) {
-        two = dpari_doctor_least(site, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
-    }
-    least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
-    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
-}
-
-/* Sets `word` to the word in brackets in a file like "always [never] force". */
-static void dpari_doctor_choice(const dpari_site *site, const char *path, char *word, size_t room)
-{
-    char text[128];
-    size_t a = 0, b;
-    word[0] = 0;
-    if (dpari_site_read(site, path, text, sizeof text) <= 0) {
-        return;
-    }
-    while (text[a] != 0 && text[a] != '[') {
-        a++;
-    }
-    for (b = a; text[b] != 0 && text[b] != ']'; b++) {
-        ;
-    }
-    if (text[b] == ']') {
-        dpari_copy_text(word, room, text + a + 1, b - a - 1);
-    }
-}
-
+/* Returns the number of GPUs. A container may have only their devices: "nvidia0", but not
+ * "nvidiactl". */
 static int32_t dpari_doctor_gpus(const dpari_site *site)
 {
-    dpari_names names;
-    int32_t i, n = 0;
-    dpari_doctor_list(site, "/proc/driver/nvidia/gpus", &names);
-    if (names.count > 0) {
-        return names.count;
-    }
-    dpari_doctor_list(site, "/dev", &names); /* "nvidia0", not "nvidiactl" */
-    for (i = 0; i < names.count; i++) {
-        n += dpari_doctor_begins(names.name[i], "nvidia") && names.name[i][6] >= '0' &&
-             names.name[i][6] <= '9';
-    }
-    return n;
+    const int32_t count = dpari_doctor_count(site, "/proc/driver/nvidia/gpus", "");
+    return count > 0 ? count : dpari_doctor_count(site, "/dev", "nvidia");
 }
 
-/* Reads a file of a network interface. Returns the bytes, or -1. */
-static int64_t dpari_doctor_link_file(const dpari_site *site, const char *link, const char *file,
-                                      char *text, size_t room)
+/* Returns the number of devices in `list`, the value of CUDA_VISIBLE_DEVICES, or `gpus` if it is
+ * NULL. */
+static int32_t dpari_doctor_visible(const char *list, int32_t gpus)
 {
-    char path[96];
+    int32_t n = 1, i;
+    if (list == NULL) {
+        return gpus;
+    }
+    for (i = 0; list[i] != 0; i++) {
+        n += list[i] == ',';
+    }
+    return i == 0 ? 0 : n;
+}
+
+/* Finds the GPU that the rank would use, which is number local_rank of those that it sees. */
+static void dpari_doctor_own_gpu(const dpari_site *site, dpari_checkup *checkup)
+{
+    const char *list = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, checkup->gpus), skip;
     dpar_text t;
-    dpar_text_init(&t, path, sizeof path);
-    dpari_text_print(&t, "/sys/class/net/%s%s", link, file);
-    return dpari_site_read(site, path, text, room);
-}
-
-static void dpari_doctor_links(const dpari_site *site, dpari_checkup *checkup)
-{
-    dpari_names cards;
-    int32_t i;
-    dpari_doctor_list(site, "/sys/class/net", &checkup->links);
-    for (i = 0; i < checkup->links.count; i++) {
-        char text[16];
-        if (dpari_doctor_link_file(site, checkup->links.name[i], "/operstate", text, sizeof text) >
-                0 &&
-            (dpari_doctor_begins(text, "up") || dpari_doctor_begins(text, "unknown"))) {
-            checkup->up |= (uint32_t)1 << i;
-        }
-        /* "-1" or an error if the driver does not know the speed */
-        if (dpari_doctor_link_file(site, checkup->links.name[i], "/speed", text, sizeof text) > 0) {
-            checkup->speed[i] = dpari_most(dpari_doctor_number(text), 0);
-        }
-        checkup->slingshot =
-            checkup->slingshot || dpari_doctor_begins(checkup->links.name[i], "hsn");
+    dpar_text_init(&t, checkup->gpu, sizeof checkup->gpu);
+    if (checkup->gpus == 0 || visible == 0) {
+        return;
     }
-    dpari_doctor_list(site, "/sys/class/cxi", &cards);
-    checkup->slingshot = checkup->slingshot || cards.count > 0;
-    dpari_doctor_list(site, "/sys/class/infiniband", &cards);
-    checkup->infiniband = cards.count > 0;
-}
-
-/* Returns the threads of the machine that run or wait for a core, including this one: the 3 in
- * "0.41 0.50 0.37 3/911 4023". Returns -1 if unknown. */
-static int32_t dpari_doctor_runnable(const dpari_site *site, char *load, size_t room)
-{
-    char text[96];
-    size_t i, blanks = 0;
-    load[0] = 0;
-    if (dpari_site_read(site, "/proc/loadavg", text, sizeof text) <= 0) {
-        return -1;
+    skip = 0;
+    if (checkup->job_status == DPAR_OK && checkup->job.local_rank > 0) {
+        skip = checkup->job.local_rank % visible;
     }
-    for (i = 0; text[i] != 0 && blanks < 3; i++) {
-        if (text[i] == ' ' && blanks++ == 0) {
-            dpari_copy_text(load, room, text, i);
-        }
+    if (list == NULL) {
+        dpari_text_int(&t, skip);
+        return;
     }
-    return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
-}
-
-/* Takes the least of five readings within 20 ms, so that brief activity does not count. */
-static void dpari_doctor_load(const dpari_site *site, dpari_checkup *checkup)
-{
-    int32_t look;
-    checkup->runnable = dpari_doctor_runnable(site, checkup->load, sizeof checkup->load);
-    for (look = 1; look < 5 && checkup->runnable > 0; look++) {
-        int32_t now;
-        dpari_os_sleep(5e-3);
-        now = dpari_doctor_runnable(site, checkup->load, sizeof checkup->load);
-        checkup->runnable = now < checkup->runnable ? now : checkup->runnable;
+    for (; skip > 0; list++) {
+        skip -= *list == ',';
     }
-}
-
-/* Returns the socket of a CPU, or -1 if unknown. */
-static int32_t dpari_doctor_socket(const dpari_site *site, int32_t cpu)
-{
-    char path[96];
-    dpar_text t;
-    dpar_text_init(&t, path, sizeof path);
-    dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
-    return (int32_t)dpari_least(dpari_doctor_file(site, path), INT32_MAX);
-}
-
-/* The numbers of CPUs have gaps if some CPUs are turned off, which ends the search after 2 x cores.
- */
-DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
-                                         dpari_checkup *checkup)
-{
-    int32_t seen[64], cpu, k, found = 0, own = -1, several = 0;
-    checkup->sockets = 0;
-    for (cpu = 0; cpu < 64 * DPARI_CPU_WORDS && found < checkup->cores; cpu++) {
-        const int32_t socket = dpari_doctor_socket(site, cpu);
-        if (socket < 0) {
-            if (cpu >= 2 * checkup->cores) {
-                break;
-            }
-            continue;
-        }
-        found++;
-        for (k = 0; k < checkup->sockets && seen[k] != socket; k++) {
-            ;
-        }
-        if (k == checkup->sockets && k < 64) {
-            seen[checkup->sockets++] = socket;
-        }
-        if (cpus[cpu / 64] >> (cpu % 64) & 1) {
-            several = several || (own >= 0 && own != socket);
-            own = socket;
-        }
-    }
-    checkup->socket = several ? -1 : own;
+    dpari_text_slice(&t, list, strcspn(list, ","));
 }
 
 /* Finds the file of the MPI that this process has loaded, whose name ends with its version.
@@ -905,9 +460,8 @@ static void dpari_doctor_mpi(const dpari_site *site, dpari_checkup *checkup)
         if (text[i] == '/') {
             begin = i + 1;
         } else if (text[i] == '\n') {
-            if ((dpari_doctor_begins(name, "libmpi.") || dpari_doctor_begins(name, "libmpich") ||
-                 dpari_doctor_begins(name, "libmpi_cray") ||
-                 dpari_doctor_begins(name, "libmpi_gnu"))) {
+            if (strncmp(name, "libmpi.", 7) == 0 || strncmp(name, "libmpich", 8) == 0 ||
+                strncmp(name, "libmpi_cray", 11) == 0 || strncmp(name, "libmpi_gnu", 10) == 0) {
                 dpari_copy_text(checkup->mpi, sizeof checkup->mpi, name, (size_t)(i - begin));
             }
             begin = i + 1;
@@ -916,22 +470,17 @@ static void dpari_doctor_mpi(const dpari_site *site, dpari_checkup *checkup)
     dpari_os_unmap(text, room);
 }
 
-DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup)
+/* Sets the facts that are read from files. */
+static void dpari_doctor_files(const dpari_site *site, dpari_checkup *checkup)
 {
-    char text[4096];
-    if (dpari_site_read(site, "/proc/meminfo", text, sizeof text) > 0) {
-        checkup->memory = dpari_doctor_line(text, "MemTotal:");
-        checkup->memory_free = dpari_doctor_line(text, "MemAvailable:");
+    char text[24];
+    checkup->yama = 0;
+    if (dpari_site_read(site, "/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0) {
+        checkup->yama = text[0] - '0';
     }
-    checkup->quota = dpari_doctor_quota(site);
-    checkup->memory_limit = dpari_doctor_memory_limit(site);
-    checkup->yama = (int32_t)dpari_doctor_file(site, "/proc/sys/kernel/yama/ptrace_scope");
-    dpari_doctor_choice(site, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", checkup->huge,
-                        sizeof checkup->huge);
     checkup->gpus = dpari_doctor_gpus(site);
-    dpari_doctor_links(site, checkup);
+    dpari_doctor_own_gpu(site, checkup);
     dpari_doctor_mpi(site, checkup);
-    dpari_doctor_load(site, checkup);
 }
 
 /* ---- querying the system --------------------------------------------------------------------- */
@@ -1015,43 +564,44 @@ static int32_t dpari_doctor_here(const dpari_checkup *checkup)
     return checkup->nodes <= 1 ? checkup->job.size : 1;
 }
 
-DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup)
+/* Sets the facts about the memory of the machine and of the cgroup. */
+static void dpari_doctor_room(dpari_checkup *checkup)
 {
-    uint64_t cpus[DPARI_CPU_WORDS];
+    dpari_available available;
     struct statvfs shm;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int fd;
-    dpari_zero(checkup, sizeof *checkup);
-    checkup->job_status = dpari_job_here(&checkup->job, &checkup->nodes, &checkup->job_why);
-    checkup->here = dpari_doctor_here(checkup);
-    dpari_doctor_files(site, checkup);
-    dpari_os_cpus(cpus);
-    checkup->allowed = dpari_doctor_bits(cpus);
-    checkup->cores = cores > checkup->allowed ? (int32_t)cores : checkup->allowed;
-    dpari_doctor_sockets(site, cpus, checkup);
-    checkup->memory = checkup->memory > 0 ? checkup->memory : dpari_os_memory();
+    dpari_os_available(&available);
+    checkup->quota = available.hundredths;
+    checkup->memory = dpari_os_memory();
+    checkup->memory_free = available.bytes < INT64_MAX ? available.bytes : 0;
+    checkup->memory_limit = available.most;
     checkup->shm = checkup->shm_free = -1;
     if (statvfs("/dev/shm", &shm) == 0) {
         checkup->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
         checkup->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
     }
+}
+
+DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *checkup)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int fd = -1;
+    dpari_zero(checkup, sizeof *checkup);
+    checkup->job_status = dpari_job_here(&checkup->job, &checkup->nodes, &checkup->job_why);
+    checkup->here = dpari_doctor_here(checkup);
+    dpari_doctor_files(site, checkup);
+    dpari_os_cpus(checkup->cpus);
+    checkup->allowed = dpari_doctor_bits(checkup->cpus);
+    checkup->cores = cores > checkup->allowed ? (int32_t)cores : checkup->allowed;
+    dpari_doctor_room(checkup);
 #if defined(__linux__) && defined(SYS_memfd_create)
     fd = (int)syscall(SYS_memfd_create, "dpar", 1U);
-#else
-    fd = -1;
 #endif
     checkup->memfd = fd >= 0;
     if (fd >= 0) {
         close(fd);
     }
     checkup->cma = dpari_doctor_try_cma();
-    checkup->page = dpari_os_page();
     checkup->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
-#if defined(RLIMIT_MEMLOCK)
-    checkup->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
-#else
-    checkup->locked = -1;
-#endif
     checkup->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
     checkup->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
@@ -1080,6 +630,130 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
     dpar_text_put(out, unit[k]);
 }
 
+/* ---- the facts ------------------------------------------------------------------------------- */
+
+/* Appends a number, or "unknown" if it is negative. */
+static void dpari_doctor_known(dpar_text *out, int32_t number)
+{
+    if (number < 0) {
+        dpar_text_put(out, "unknown");
+    } else {
+        dpari_text_int(out, number);
+    }
+}
+
+static void dpari_doctor_say_job(const dpari_checkup *checkup, dpar_text *out)
+{
+    const dpar_launcher_info *j = &checkup->job;
+    dpari_doctor_head(out, "launcher");
+    if (checkup->job_status != DPAR_OK) {
+        dpar_text_put(out, "its numbers contradict each other, see below\n");
+        return;
+    }
+    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->kind), j->rank,
+                     j->size);
+    dpari_doctor_known(out, j->local_rank);
+    dpar_text_put(out, " of ");
+    dpari_doctor_known(out, j->local_size);
+    dpari_text_print(out, ", job %s\n", j->id);
+}
+
+static void dpari_doctor_say_memory(const dpari_checkup *checkup, dpar_text *out)
+{
+    dpari_doctor_head(out, "cores");
+    dpari_text_print(out, "%d, this process may use %d", checkup->cores, checkup->allowed);
+    if (checkup->quota < INT32_MAX) {
+        dpari_text_print(out, ", its cgroup grants %.2f", checkup->quota / 100.0);
+    }
+    dpari_text_char(out, '\n');
+    dpari_doctor_head(out, "memory");
+    dpari_doctor_bytes(out, checkup->memory);
+    dpar_text_put(out, ", free ");
+    dpari_doctor_bytes(out, checkup->memory_free);
+    if (checkup->memory_limit > 0) {
+        dpar_text_put(out, ", its cgroup grants ");
+        dpari_doctor_bytes(out, checkup->memory_limit);
+    }
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_limits(const dpari_checkup *checkup, dpar_text *out)
+{
+    dpari_doctor_head(out, "limits");
+    dpar_text_put(out, "addresses ");
+    dpari_doctor_bytes(out, checkup->addresses);
+    dpari_text_print(out, ", open files %ld, files ", checkup->open_files);
+    dpari_doctor_bytes(out, checkup->file_bytes);
+    dpar_text_put(out, "; /dev/shm ");
+    if (checkup->shm < 0) {
+        dpar_text_put(out, "does not exist");
+    } else {
+        dpari_doctor_bytes(out, checkup->shm);
+        dpar_text_put(out, ", free ");
+        dpari_doctor_bytes(out, checkup->shm_free);
+    }
+    dpari_text_char(out, '\n');
+}
+
+/* True if ranks of the job are on other nodes too. */
+static int dpari_doctor_spread(const dpari_checkup *checkup)
+{
+    return checkup->job.size > 1 &&
+           (checkup->nodes > 1 ||
+            (checkup->job.local_size > 0 && checkup->job.local_size < checkup->job.size));
+}
+
+static void dpari_doctor_say_use(const dpari_checkup *checkup, const dpar_comm *world,
+                                 dpar_text *out)
+{
+    dpari_doctor_head(out, "will use");
+    if (world != NULL) {
+        dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
+    } else if (checkup->job_status != DPAR_OK) {
+        dpar_text_put(out, "nothing as long as the launcher's numbers contradict each other; ");
+    } else if (dpari_doctor_spread(checkup)) {
+        dpar_text_put(out, "engine mpi (dpar_mpi.h), because shared memory joins only one node; ");
+    } else {
+        dpar_text_put(out, checkup->here > 1 ? "engine shm; " : "engine shm, one rank; ");
+    }
+    dpar_text_put(out, checkup->memfd ? "nameless memory (memfd); " : "files in /dev/shm; ");
+    if (checkup->cma == 0) {
+        dpar_text_put(out, "reads other ranks' memory (CMA); ");
+    } else {
+        dpar_text_put(out, "cannot read other ranks' memory (");
+        if (checkup->yama > 0) {
+            dpari_text_print(out, "yama ptrace_scope is %d", checkup->yama);
+        } else {
+            dpari_os_error(out, checkup->cma);
+            dpar_text_put(out, checkup->cma == EPERM ? ": seccomp or another user?" : "");
+        }
+        dpar_text_put(out, "); ");
+    }
+    dpar_text_put(out, checkup->here > checkup->allowed && checkup->here > 1
+                           ? "waits spin, yield, then sleep\n"
+                           : "waits spin, then sleep\n");
+}
+
+DPARI_INTERNAL void dpari_doctor_say(const dpari_site *site, const dpari_checkup *checkup,
+                                     const dpar_comm *world, dpar_text *out)
+{
+    const char *list = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
+    char host[256];
+    dpari_doctor_host(host);
+    dpari_text_print(out, "dpar %d.%d.%d on %s\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+                     DPAR_VERSION_PATCH, host);
+    dpari_doctor_say_job(checkup, out);
+    dpari_doctor_say_memory(checkup, out);
+    dpari_doctor_say_limits(checkup, out);
+    dpari_doctor_head(out, "GPUs");
+    dpari_text_int(out, checkup->gpus);
+    if (list != NULL) {
+        dpari_text_print(out, "; CUDA_VISIBLE_DEVICES=%s", list);
+    }
+    dpari_text_char(out, '\n');
+    dpari_doctor_say_use(checkup, world, out);
+}
+
 /* ---- what is wrong --------------------------------------------------------------------------- */
 
 typedef struct dpari_doctor {
@@ -1099,146 +773,6 @@ static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *doctor, const ch
     va_end(list);
     dpar_text_put(doctor->out, "\n");
     doctor->wrong++;
-}
-
-/* Converts bytes to whole MiB. */
-static int64_t dpari_doctor_mib(int64_t bytes)
-{
-    return bytes >> 20;
-}
-
-/* True if ranks of the job are on other nodes too. */
-DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *checkup)
-{
-    return checkup->job.size > 1 &&
-           (checkup->nodes > 1 ||
-            (checkup->job.local_size > 0 && checkup->job.local_size < checkup->job.size));
-}
-
-/* True if NCCL_SOCKET_IFNAME selects an interface. It is a list of prefixes of names. "^" before
- * the list selects all others, and "=" makes them whole names. */
-static int dpari_doctor_takes(const char *list, const char *link)
-{
-    const int not_these = list[0] == '^', whole = list[not_these] == '=';
-    size_t begin = (size_t)(not_these + whole), k;
-    for (k = begin;; k++) {
-        if (list[k] == ',' || list[k] == 0) {
-            size_t n = k - begin, i = 0;
-            while (i < n && link[i] == list[begin + i]) {
-                i++;
-            }
-            if (n > 0 && i == n && (!whole || link[n] == 0)) {
-                return !not_these;
-            }
-            begin = k + 1;
-        }
-        if (list[k] == 0) {
-            return not_these;
-        }
-    }
-}
-
-/* NCCL could take such an interface for the network. */
-DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *checkup, int32_t i)
-{
-    const char *name = checkup->links.name[i];
-    return (checkup->up >> i & 1) && !dpari_same(name, "lo") &&
-           !dpari_doctor_begins(name, "docker") && !dpari_doctor_begins(name, "veth") &&
-           !dpari_doctor_begins(name, "virbr") && !dpari_doctor_begins(name, "br-") &&
-           !dpari_doctor_begins(name, "ifb") && !dpari_doctor_begins(name, "cali") &&
-           !dpari_doctor_begins(name, "flannel");
-}
-
-static void dpari_doctor_network(dpari_doctor *doctor)
-{
-    const char *list = dpari_site_env(doctor->site, "NCCL_SOCKET_IFNAME");
-    int32_t i, networks = 0, taken = 0, taken_networks = 0, loop = 0;
-    const char *first = "";
-    for (i = 0; i < doctor->c->links.count; i++) {
-        const char *name = doctor->c->links.name[i];
-        int takes = list != NULL && dpari_doctor_takes(list, name);
-        if (dpari_doctor_is_network(doctor->c, i)) {
-            first = networks++ == 0 ? name : first;
-        }
-        taken += takes;
-        loop += takes && dpari_same(name, "lo");
-        taken_networks += takes && !dpari_same(name, "lo");
-    }
-    if (list != NULL && list[0] != 0 && taken == 0) {
-        dpari_doctor_wrong(doctor,
-                           "NCCL_SOCKET_IFNAME=%s names no interface of this machine -> name one "
-                           "of those under \"network\" above",
-                           list);
-    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(doctor->c)) {
-        dpari_doctor_wrong(doctor,
-                           "NCCL_SOCKET_IFNAME=%s is this machine's own loopback, but the job has "
-                           "ranks on other nodes -> name the interface between the nodes",
-                           list);
-    } else if (list == NULL && networks > 1 && doctor->c->gpus > 0 &&
-               dpari_doctor_spread(doctor->c) && !doctor->c->slingshot) {
-        dpari_doctor_wrong(doctor,
-                           "%d network interfaces are up and NCCL_SOCKET_IFNAME does not say "
-                           "which joins the nodes -> export NCCL_SOCKET_IFNAME=%s (or another)",
-                           networks, first);
-    }
-}
-
-/* Checks one setting that Slingshot needs. want: the beginning of a correct value; "" accepts any.
- * advice: the value to export. */
-static void dpari_doctor_setting(dpari_doctor *doctor, const char *name, const char *want,
-                                 const char *advice)
-{
-    const char *text = dpari_site_env(doctor->site, name);
-    dpar_text t;
-    char line[200];
-    if (text != NULL && dpari_doctor_begins(text, want)) {
-        return;
-    }
-    dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, name);
-    if (text != NULL) {
-        dpari_text_print(&t, " is %s", text);
-    } else {
-        dpar_text_put(&t, " is not set");
-    }
-    dpari_text_print(&t, " -> export %s=%s", name, advice);
-    dpari_doctor_wrong(doctor, "on Slingshot with GPUs, %s", line);
-}
-
-/* Checks the settings with which sites run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
-static void dpari_doctor_slingshot(dpari_doctor *doctor)
-{
-    if (!doctor->c->slingshot || doctor->c->gpus == 0) {
-        return;
-    }
-    dpari_doctor_setting(doctor, "NCCL_SOCKET_IFNAME", "hsn",
-                         "hsn (otherwise NCCL uses Ethernet, which is slow or hangs)");
-    dpari_doctor_setting(doctor, "NCCL_NET", "AWS Libfabric",
-                         "\"AWS Libfabric\" (otherwise NCCL uses sockets and does not report it)");
-    dpari_doctor_setting(doctor, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
-    dpari_doctor_setting(doctor, "FI_MR_CACHE_MONITOR", "userfaultfd",
-                         "userfaultfd (the default deadlocks NCCL)");
-    dpari_doctor_setting(doctor, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
-    dpari_doctor_setting(doctor, "NCCL_CROSS_NIC", "1", "1");
-    dpari_doctor_setting(doctor, "NCCL_NET_GDR_LEVEL", "", "PHB");
-    /* PALS_APID shows Cray's MPI, also under Slurm and Flux */
-    if (doctor->c->job.kind == DPAR_LAUNCHER_PALS ||
-        dpari_site_env(doctor->site, "PALS_APID") != NULL) {
-        dpari_doctor_setting(doctor, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
-        dpari_doctor_setting(doctor, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
-    }
-}
-
-DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
-{
-    int32_t n = 1, i;
-    if (list == NULL) {
-        return gpus;
-    }
-    for (i = 0; list[i] != 0; i++) {
-        n += list[i] == ',';
-    }
-    return i == 0 ? 0 : n;
 }
 
 static void dpari_doctor_devices(dpari_doctor *doctor)
@@ -1263,12 +797,6 @@ static void dpari_doctor_devices(dpari_doctor *doctor)
             "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks per "
             "node, or show each rank its own",
             checkup->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
-    }
-    if (checkup->here > 1 && checkup->shm >= 0 && checkup->shm < INT64_C(1) << 30) {
-        dpari_doctor_wrong(doctor,
-                           "/dev/shm holds %ld MiB and NCCL keeps its buffers between GPUs "
-                           "there -> docker run --shm-size=1g or more",
-                           dpari_doctor_mib(checkup->shm));
     }
 }
 
@@ -1320,8 +848,8 @@ static void dpari_doctor_memory(dpari_doctor *doctor)
             doctor,
             "/dev/shm holds %ld MiB, and %s takes some %ld MiB of it for each of %d ranks "
             "before the first message -> make it larger (docker run --shm-size=1g)",
-            checkup->shm < 0 ? 0 : dpari_doctor_mib(checkup->shm), checkup->mpi,
-            dpari_doctor_mib(DPARI_DOCTOR_MPI), checkup->here);
+            checkup->shm < 0 ? 0 : checkup->shm >> 20, checkup->mpi, DPARI_DOCTOR_MPI >> 20,
+            checkup->here);
     }
     if (checkup->file_bytes >= 0 && checkup->file_bytes < file) {
         dpari_doctor_wrong(doctor,
@@ -1340,13 +868,7 @@ static void dpari_doctor_memory(dpari_doctor *doctor)
         dpari_doctor_wrong(doctor,
                            "ulimit -v is %ld MiB: shared memory takes addresses for all %d ranks, "
                            "and gets fewer -> ulimit -v unlimited",
-                           dpari_doctor_mib(checkup->addresses), checkup->here);
-    }
-    if (checkup->locked >= 0 && (checkup->infiniband || checkup->slingshot)) {
-        dpari_doctor_wrong(doctor,
-                           "ulimit -l is %ld KiB, too little for network cards that access memory "
-                           "directly -> ulimit -l unlimited",
-                           checkup->locked >> 10);
+                           checkup->addresses >> 20, checkup->here);
     }
     if (checkup->open_files >= 0 && checkup->open_files < 2 * (int64_t)checkup->here + 64) {
         dpari_doctor_wrong(doctor,
@@ -1358,38 +880,17 @@ static void dpari_doctor_memory(dpari_doctor *doctor)
 static void dpari_doctor_cores(dpari_doctor *doctor)
 {
     const dpari_checkup *checkup = doctor->c;
-    const int32_t ranks = checkup->here + checkup->beside;
     if (checkup->here > checkup->cores) {
         dpari_doctor_wrong(doctor,
                            "%d ranks run on %d cores, so that they wait for cores, not for data -> "
                            "start at most %d here",
                            checkup->here, checkup->cores, checkup->cores);
-    } else if (checkup->quota > 0.0 && checkup->quota < (double)checkup->here) {
+    } else if (checkup->quota / 100.0 < checkup->here) {
         dpari_doctor_wrong(doctor,
-                           "the cgroup grants %ld hundredths of a core to %d ranks, which are then "
+                           "the cgroup grants %d hundredths of a core to %d ranks, which are then "
                            "stopped part of the time -> raise its CPU limit, or start fewer",
-                           (int64_t)(checkup->quota * 100.0 + 0.5), checkup->here);
+                           checkup->quota, checkup->here);
     }
-    if (checkup->runnable - ranks >= checkup->cores) {
-        dpari_doctor_wrong(doctor,
-                           "%d threads want a core besides %s and there are %d cores, so that "
-                           "messages wait for a core -> end the other programs",
-                           checkup->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
-                           checkup->cores);
-    }
-}
-
-/* Containers have a /dev/shm of at least 64 MiB by default. */
-DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *checkup, dpar_text *out)
-{
-    const int complained = checkup->here > 1 && checkup->shm >= 0 && checkup->job_status == DPAR_OK;
-    if (checkup->gpus == 0 || checkup->shm >= INT64_C(64) << 20 || complained) {
-        return;
-    }
-    dpari_text_print(out,
-                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and the data loaders of "
-                     "torch keep buffers there -> docker run --shm-size=1g or more\n",
-                     checkup->shm < 0 ? 0 : checkup->shm >> 10);
 }
 
 DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *checkup,
@@ -1407,20 +908,52 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
     dpari_doctor_cores(&d);
     dpari_doctor_memory(&d);
     dpari_doctor_devices(&d);
-    dpari_doctor_network(&d);
-    dpari_doctor_slingshot(&d);
     return d.wrong;
 }
 
-/* ==== debug/doctor_ranks.c ==== */
+/* ==== debug/doctor.c ==== */
 
-/* Makes the report of dpar_doctor about all ranks of a communicator. First all ranks exchange a
- * record of fixed format (dpari_doctor_who), so that ranks of different versions of dpar can
- * recognise each other. Then they measure their links: each rank of a node with the next rank of
- * the node, and the first rank of a node with that of the next node. Rank 0 gathers the results and
- * the facts about all machines, and writes the report. Called by doctor.c.
+/* Makes the reports of dpar_doctor. The report about one process is that of checkup.c. For the
+ * report about all ranks, they first exchange a record of fixed format (dpari_doctor_who), so that
+ * ranks of different versions of dpar can recognise each other. Rank 0 then gathers the facts about
+ * all processes, and what is wrong with each of them, and compares them.
  *
- * The report depends only on the exchanged data, so that tests can present any job. */
+ * The comparison depends only on the gathered data, so that tests can present any job. */
+
+/* The record that each rank first sends to all others. The layout of its 128 bytes is the same in
+ * all versions of dpar from 0.2 on, so that ranks notice if their versions differ. */
+typedef struct dpari_doctor_who {
+    int32_t version;    /* DPAR_VERSION */
+    int32_t rank_bytes; /* sizeof(dpari_doctor_rank) */
+    uint64_t machine;   /* hash of the boot_id of its kernel; 0 if unknown */
+    int32_t share;      /* the lowest rank with which it shares memory; -1 if the engine shares
+                           none */
+    int32_t unused;
+    char host[64];
+    int32_t padding[10];
+} dpari_doctor_who;
+
+/* What each rank then sends to rank 0. */
+typedef struct dpari_doctor_rank {
+    dpari_checkup facts;
+    double timeout_s;
+    char text[2048]; /* the lines about what is wrong with it */
+} dpari_doctor_rank;
+
+enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG: one screen */
+
+/* The job as its ranks describe it, and the report about it. rank is set only on rank 0. */
+typedef struct dpari_doctor_job {
+    int32_t size, nodes;
+    const dpari_doctor_who *who;
+    const dpari_doctor_rank *rank;
+    int32_t *node;  /* [size] the node of each rank, which is the lowest of its ranks */
+    int32_t *ranks; /* [size] the number of ranks of each node; 0 for ranks that are no node */
+    char *mark;     /* [size] 1 for the ranks that a line is about */
+    dpar_text *out; /* the report */
+    dpar_text none; /* a text that stores nothing */
+    int32_t wrong;  /* number of lines WRONG */
+} dpari_doctor_job;
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
@@ -1431,134 +964,47 @@ static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_w
     return dpari_same(a->host, b->host) && a->machine == b->machine;
 }
 
-DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
-{
-    return size * (4 * (int64_t)sizeof(int32_t) + 1);
-}
-
-/* Nodes are numbered in the order of their first ranks. */
-DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *job, void *memory)
+/* Sets nodes, node and ranks. */
+static void dpari_doctor_find_nodes(dpari_doctor_job *job)
 {
     int32_t r, k;
-    job->node = (int32_t *)memory;
-    job->local = job->node + job->size;
-    job->first = job->local + job->size;
-    job->ranks = job->first + job->size;
-    job->mark = (char *)(void *)(job->ranks + job->size);
-    job->nodes = job->most = 0;
+    job->nodes = 0;
     for (r = 0; r < job->size; r++) {
-        for (k = 0; k < job->nodes; k++) { /* most often it is the node of the rank before */
-            const int32_t node = job->nodes - 1 - k;
-            if (dpari_doctor_one_node(&job->who[job->first[node]], &job->who[r])) {
-                break;
-            }
+        k = r - 1; /* most often the node of the rank before */
+        while (k >= 0 && !dpari_doctor_one_node(&job->who[k], &job->who[r])) {
+            k--;
         }
-        k = job->nodes - 1 - k;
-        if (k < 0) {
-            k = job->nodes++;
-            job->first[k] = r;
-            job->ranks[k] = 0;
-        }
-        job->node[r] = k;
-        job->local[r] = job->ranks[k]++;
-        job->most = job->ranks[k] > job->most ? job->ranks[k] : job->most;
+        job->node[r] = k < 0 ? r : job->node[k];
+        job->ranks[r] = 0;
+        job->ranks[job->node[r]]++;
+        job->nodes += k < 0;
     }
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *job, int32_t a, int32_t b)
-{
-    if (job->who[a].share >= 0 && job->who[a].share == job->who[b].share) {
-        return job->who[a].socket >= 0 && job->who[a].socket == job->who[b].socket
-                   ? DPARI_DOCTOR_SOCKET
-                   : DPARI_DOCTOR_MEMORY;
-    }
-    return job->node[a] == job->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
-}
-
-/* Returns rank number `local` of a node, or -1 if there is none. */
-static int32_t dpari_doctor_at(const dpari_doctor_job *job, int32_t node, int32_t local)
+/* Returns the first marked rank, or -1 if there is none. */
+static int32_t dpari_doctor_first_marked(const dpari_doctor_job *job)
 {
     int32_t r;
-    if (local < 0 || local >= job->ranks[node]) {
-        return -1;
+    for (r = 0; r < job->size; r++) {
+        if (job->mark[r]) {
+            return r;
+        }
     }
-    for (r = job->first[node]; job->node[r] != node || job->local[r] != local; r++) {
-        ;
-    }
-    return r;
-}
-
-/* Returns the round in which the link from a node to the next one is measured. Nodes form a ring:
- * the even nodes measure first, then the odd ones, and then, if the number of nodes is odd, the
- * last one. */
-static int32_t dpari_doctor_first_round(const dpari_doctor_job *job, int32_t node)
-{
-    return node == job->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
-}
-
-DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *job)
-{
-    int32_t between = 2 + job->nodes % 2;
-    if (job->nodes <= 2) {
-        between = job->nodes - 1;
-    }
-    return job->most - 1 + between;
-}
-
-DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *job, int32_t round, int32_t me)
-{
-    const int32_t node = job->node[me], local = job->local[me], late = round - (job->most - 1);
-    int32_t next, last;
-    if (late < 0 && local == round) {
-        return dpari_doctor_at(job, node, local + 1);
-    }
-    if (late < 0) {
-        return local == round + 1 ? dpari_doctor_at(job, node, local - 1) : -1;
-    }
-    next = (node + 1) % job->nodes;
-    last = (node + job->nodes - 1) % job->nodes;
-    if (local > 0) {
-        return -1;
-    }
-    if (dpari_doctor_first_round(job, node) == late) {
-        return job->first[next];
-    }
-    return dpari_doctor_first_round(job, last) == late ? job->first[last] : -1;
-}
-
-DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *job, int32_t round, int32_t me)
-{
-    const int32_t late = round - (job->most - 1);
-    return late < 0 ? job->local[me] == round
-                    : dpari_doctor_first_round(job, job->node[me]) == late;
+    return -1;
 }
 
 /* ---- naming ranks ---------------------------------------------------------------------------- */
 
-enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG, and lines about nodes: one screen */
-
-typedef struct dpari_doctor_tally {
-    dpar_text *out, none; /* the report, and a text that stores nothing */
-    int32_t wrong;        /* number of lines WRONG */
-} dpari_doctor_tally;
-
-static void dpari_doctor_tally_init(dpari_doctor_tally *tally, dpar_text *out)
-{
-    dpar_text_init(&tally->none, NULL, 0);
-    tally->out = out != NULL ? out : &tally->none;
-    tally->wrong = 0;
-}
-
-/* Appends the marked ranks of a node, or of all nodes if it is -1: "0 to 3, 6, 9". */
-static void dpari_doctor_put_runs(const dpari_doctor_job *job, int32_t node, dpar_text *out)
+/* Appends the marked ranks: "0 to 3, 6, 9". */
+static void dpari_doctor_put_runs(const dpari_doctor_job *job, dpar_text *out)
 {
     int32_t r, end, said = 0;
     for (r = 0; r < job->size; r = end) {
         end = r + 1;
-        if (!job->mark[r] || (node >= 0 && job->node[r] != node)) {
+        if (!job->mark[r]) {
             continue;
         }
-        while (end < job->size && job->mark[end] && (node < 0 || job->node[end] == node)) {
+        while (end < job->size && job->mark[end]) {
             end++;
         }
         if (said == 4) {
@@ -1576,20 +1022,18 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *job, int32_t node, dpa
  * 3, 8, ...) on several nodes". */
 static void dpari_doctor_put_marked(const dpari_doctor_job *job, dpar_text *out)
 {
-    int32_t r, count = 0, first = -1, nodes = 0, node = -1;
-    for (r = 0; r < job->size; r++) {
-        if (job->mark[r]) {
-            first = count++ == 0 ? r : first;
-            nodes += nodes < 2 && job->node[r] != node;
-            node = job->node[r];
-        }
+    const int32_t first = dpari_doctor_first_marked(job);
+    int32_t r, count = 0, several = 0;
+    for (r = first; r < job->size; r++) {
+        count += job->mark[r];
+        several |= job->mark[r] && job->node[r] != job->node[first];
     }
-    if (count == job->size && count > 1) {
-        dpar_text_put(out, count == 2 ? "both" : "all ");
-        if (count > 2) {
-            dpari_text_int(out, count);
-        }
-        dpar_text_put(out, " ranks");
+    if (count == job->size && count > 2) {
+        dpari_text_print(out, "all %d ranks", count);
+        return;
+    }
+    if (count == job->size && count == 2) {
+        dpar_text_put(out, "both ranks");
         return;
     }
     if (count > 4) {
@@ -1597,117 +1041,92 @@ static void dpari_doctor_put_marked(const dpari_doctor_job *job, dpar_text *out)
     } else {
         dpar_text_put(out, count == 1 ? "rank " : "ranks ");
     }
-    dpari_doctor_put_runs(job, -1, out);
+    dpari_doctor_put_runs(job, out);
     dpar_text_put(out, count > 4 ? ") on " : " on ");
-    dpar_text_put(out, nodes == 1 ? job->who[first].host : "several nodes");
+    dpar_text_put(out, several ? "several nodes" : job->who[first].host);
 }
 
-static void dpari_doctor_unmark(const dpari_doctor_job *job)
+/* Begins a line WRONG about the marked ranks. After one screen of them, they are only counted. */
+static dpar_text *dpari_doctor_accuse(dpari_doctor_job *job)
 {
-    dpari_zero(job->mark, (size_t)job->size);
-}
-
-/* Begins a line WRONG. After one screen of them, they are only counted. */
-static dpar_text *dpari_doctor_complain(dpari_doctor_tally *tally)
-{
-    dpar_text *out = tally->wrong++ < DPARI_DOCTOR_LINES ? tally->out : &tally->none;
+    dpar_text *out = job->wrong++ < DPARI_DOCTOR_LINES ? job->out : &job->none;
     dpar_text_put(out, "WRONG: ");
-    return out;
-}
-
-/* Begins a line WRONG with the marked ranks as its subject. */
-static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *tally, const dpari_doctor_job *job)
-{
-    dpar_text *out = dpari_doctor_complain(tally);
     dpari_doctor_put_marked(job, out);
     return out;
 }
 
 /* ---- what each rank reports about itself ----------------------------------------------------- */
 
-static size_t dpari_doctor_line_length(const char *s, size_t most)
+static size_t dpari_doctor_line_length(const char *line)
 {
     size_t n = 0;
-    while (n < most && s[n] != '\n') {
+    while (line[n] != 0 && line[n] != '\n') {
         n++;
     }
     return n;
 }
 
-/* True if two lines differ only in numbers. */
-static int dpari_doctor_same_but_numbers(const char *a, size_t n, const char *b, size_t m)
+/* Returns the next line of a text, or the end of the text. */
+static const char *dpari_doctor_next_line(const char *line)
 {
-    size_t i = 0, k = 0;
+    line += dpari_doctor_line_length(line);
+    return line + (*line != 0);
+}
+
+/* True if two lines differ only in numbers. */
+static int dpari_doctor_same_but_numbers(const char *a, const char *b)
+{
     for (;;) {
-        while (i < n && a[i] >= '0' && a[i] <= '9') {
-            i++;
+        while (*a >= '0' && *a <= '9') {
+            a++;
         }
-        while (k < m && b[k] >= '0' && b[k] <= '9') {
-            k++;
+        while (*b >= '0' && *b <= '9') {
+            b++;
         }
-        if (i == n || k == m) {
-            return i == n && k == m;
+        if (*a != *b || *a == '\n' || *a == 0) {
+            return *a == *b;
         }
-        if (a[i++] != b[k++]) {
-            return 0;
-        }
+        a++;
+        b++;
     }
 }
 
-/* Marks the ranks that have a line like [line, line + n). */
-static void dpari_doctor_mark_sayers(const dpari_doctor_job *job, const char *line, size_t n)
+/* True if rank r has such a line. */
+static int dpari_doctor_says(const dpari_doctor_job *job, int32_t r, const char *line)
 {
-    const char *at = job->text;
-    int32_t r;
-    for (r = 0; r < job->size; r++) {
-        const char *end = at + job->chart[r].text_bytes;
-        job->mark[r] = 0;
-        while (at < end) {
-            const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
-            job->mark[r] = (char)(job->mark[r] || dpari_doctor_same_but_numbers(line, n, at, m));
-            at += m + (at + m < end);
-        }
+    const char *at = job->rank[r].text;
+    while (*at != 0 && !dpari_doctor_same_but_numbers(at, line)) {
+        at = dpari_doctor_next_line(at);
     }
+    return *at != 0;
 }
 
 /* Writes the lines that the ranks wrote about themselves. Lines that differ only in numbers are
  * written once, with the ranks that have them. */
-static void dpari_doctor_say_own(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_own(dpari_doctor_job *job)
 {
-    const char *seen[DPARI_DOCTOR_LINES], *at = job->text;
-    size_t length[DPARI_DOCTOR_LINES];
-    int32_t r, k, lines = 0;
+    int32_t r, k;
     for (r = 0; r < job->size; r++) {
-        const char *end = at + job->chart[r].text_bytes;
-        while (at < end && lines < DPARI_DOCTOR_LINES) {
-            const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
-            size_t head = 0;
-            for (k = 0; k < lines && !dpari_doctor_same_but_numbers(at, n, seen[k], length[k]);
-                 k++) {
-                ;
+        const char *at = job->rank[r].text, *next;
+        for (; *at != 0; at = next) {
+            dpar_text *out;
+            next = dpari_doctor_next_line(at);
+            k = 0;
+            while (k < r && !dpari_doctor_says(job, k, at)) {
+                k++;
             }
-            if (k == lines && n > 0) {
-                dpar_text *out = tally->out;
-                seen[lines] = at;
-                length[lines++] = n;
-                while (head < n && at[head] != ' ') { /* "WRONG:" or "note:" */
-                    head++;
-                }
-                dpari_doctor_mark_sayers(job, at, n);
-                if (at[0] == 'W') {
-                    out = dpari_doctor_accuse(tally, job);
-                } else {
-                    dpari_text_slice(out, at, head);
-                    dpari_text_char(out, ' ');
-                    dpari_doctor_put_marked(job, out);
-                }
-                dpari_text_char(out, ':');
-                dpari_text_slice(out, at + head, n - head);
-                dpari_text_char(out, '\n');
+            if (k < r) {
+                continue; /* written for rank k */
             }
-            at += n + (at + n < end);
+            for (k = 0; k < job->size; k++) {
+                job->mark[k] = (char)dpari_doctor_says(job, k, at);
+            }
+            out = dpari_doctor_accuse(job);
+            at += sizeof "WRONG:" - 1;
+            dpari_text_char(out, ':');
+            dpari_text_slice(out, at, dpari_doctor_line_length(at));
+            dpari_text_char(out, '\n');
         }
-        at = end;
     }
 }
 
@@ -1718,39 +1137,40 @@ static void dpari_doctor_put_version(dpar_text *out, int32_t version)
     dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *job, dpar_text *out)
+/* Reports versions of dpar that differ. Needs no facts. */
+static void dpari_doctor_versions(dpari_doctor_job *job)
 {
-    dpari_doctor_tally t;
-    int32_t r, first = -1;
-    dpari_doctor_tally_init(&t, out);
+    const dpari_doctor_who *a = &job->who[0], *b;
+    dpar_text *out;
+    int32_t r;
     for (r = 0; r < job->size; r++) {
-        const dpari_doctor_who *a = &job->who[0], *b = &job->who[r];
-        job->mark[r] = (char)(a->version != b->version || a->chart_bytes != b->chart_bytes);
-        first = job->mark[r] && first < 0 ? r : first;
+        b = &job->who[r];
+        job->mark[r] = (char)(a->version != b->version || a->rank_bytes != b->rank_bytes);
     }
-    if (first >= 0) {
-        dpar_text *to = dpari_doctor_accuse(&t, job);
-        dpar_text_put(to, ": built with dpar ");
-        dpari_doctor_put_version(to, job->who[first].version);
-        dpar_text_put(to, ", rank 0 with ");
-        dpari_doctor_put_version(to, job->who[0].version);
-        dpari_text_print(to, "%s -> build all from one release; nothing else was checked\n",
-                         job->who[first].version == job->who[0].version ? ", of another commit"
-                                                                        : "");
+    r = dpari_doctor_first_marked(job);
+    if (r < 0) {
+        return;
     }
-    return t.wrong;
+    b = &job->who[r];
+    out = dpari_doctor_accuse(job);
+    dpar_text_put(out, ": built with dpar ");
+    dpari_doctor_put_version(out, b->version);
+    dpar_text_put(out, ", rank 0 with ");
+    dpari_doctor_put_version(out, a->version);
+    dpari_text_print(out, "%s -> build all from one release; nothing else was checked\n",
+                     a->version == b->version ? ", of another commit" : "");
 }
 
 /* Reports ranks of one node that do not share memory, because of MPI or the system. */
-static void dpari_doctor_unshared(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_unshared(dpari_doctor_job *job)
 {
     int32_t r, apart = 0;
     for (r = 0; r < job->size; r++) {
-        job->mark[r] = (char)(job->who[r].share != job->who[job->first[job->node[r]]].share);
+        job->mark[r] = (char)(job->who[r].share != job->who[job->node[r]].share);
         apart += job->mark[r];
     }
     if (apart > 0) {
-        dpar_text *out = dpari_doctor_accuse(tally, job);
+        dpar_text *out = dpari_doctor_accuse(job);
         dpari_text_print(
             out,
             "%s not share memory with the first rank of the same node -> see \"joined\" above; use "
@@ -1760,15 +1180,13 @@ static void dpari_doctor_unshared(dpari_doctor_tally *tally, const dpari_doctor_
     }
 }
 
-static int dpari_doctor_same_cpus(const dpari_doctor_chart *a, const dpari_doctor_chart *b)
+static int dpari_doctor_same_cpus(const uint64_t *a, const uint64_t *b)
 {
-    int32_t k;
-    for (k = 0; k < DPARI_CPU_WORDS; k++) {
-        if (a->cpus[k] != b->cpus[k]) {
-            return 0;
-        }
+    int32_t k = 0;
+    while (k < DPARI_CPU_WORDS && a[k] == b[k]) {
+        k++;
     }
-    return 1;
+    return k == DPARI_CPU_WORDS;
 }
 
 static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
@@ -1780,31 +1198,41 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
     return i;
 }
 
-/* Reports the ranks that are bound to the same cores as rank r if there are more of them than
- * cores. Returns 1 if it reported them. */
-static int dpari_doctor_bound_together(dpari_doctor_tally *tally, const dpari_doctor_job *job,
-                                       int32_t r)
+/* Reports ranks of the node of rank r that may together use fewer cores than there are ranks: those
+ * that are bound to the same cores as rank r, or all of them if `all` is 1. Returns 1 if it
+ * reported them. */
+static int dpari_doctor_crowded(dpari_doctor_job *job, int32_t r, int all)
 {
-    const dpari_doctor_chart *mine = &job->chart[r];
-    const int32_t cores = dpari_doctor_bits(mine->cpus);
-    int32_t i, count = 0;
+    const dpari_checkup *mine = &job->rank[r].facts;
+    uint64_t any[DPARI_CPU_WORDS];
+    int32_t i, k, count = 0, cores;
     dpar_text *out;
-    dpari_doctor_unmark(job);
-    for (i = job->first[job->node[r]]; i < job->size; i++) {
-        if (job->node[i] == job->node[r] && dpari_doctor_same_cpus(&job->chart[i], mine)) {
-            if (i < r) {
-                return 0; /* reported for rank i */
-            }
-            job->mark[i] = 1;
-            count++;
+    dpari_zero(any, sizeof any);
+    for (i = 0; i < job->size; i++) {
+        const uint64_t *cpus = job->rank[i].facts.cpus;
+        job->mark[i] =
+            job->node[i] == job->node[r] && (all || dpari_doctor_same_cpus(cpus, mine->cpus));
+        count += job->mark[i];
+        for (k = 0; k < DPARI_CPU_WORDS && job->mark[i]; k++) {
+            any[k] |= cpus[k];
         }
     }
+    cores = dpari_doctor_bits(any);
     if (count <= cores || cores >= mine->cores) {
         return 0;
     }
-    out = dpari_doctor_accuse(tally, job);
+    if (dpari_doctor_first_marked(job) < r) {
+        return 1; /* reported for that rank */
+    }
+    out = dpari_doctor_accuse(job);
+    if (all) {
+        dpari_text_print(
+            out, ": may together use %d of %d cores -> let the launcher bind each to its own\n",
+            cores, mine->cores);
+        return 1;
+    }
     if (cores == 1) {
-        dpari_text_print(out, ": bound to one core, %d", dpari_doctor_first_cpu(mine->cpus));
+        dpari_text_print(out, ": bound to one core, %d", dpari_doctor_first_cpu(any));
     } else {
         dpari_text_print(out, ": bound to the same %d cores", cores);
     }
@@ -1815,124 +1243,85 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *tally, const dpari_do
     return 1;
 }
 
-/* Reports a node whose ranks may together use fewer cores than there are ranks. */
-static void dpari_doctor_crowded(dpari_doctor_tally *tally, const dpari_doctor_job *job,
-                                 int32_t node)
+/* Reports ranks that are bound to the same cores. Skips nodes with more ranks than cores, because
+ * each rank reports that itself. */
+static void dpari_doctor_binding(dpari_doctor_job *job)
 {
-    uint64_t any[DPARI_CPU_WORDS];
-    int32_t r, k, allowed;
-    dpar_text *out;
-    dpari_zero(any, sizeof any);
-    for (r = 0; r < job->size; r++) {
-        job->mark[r] = (char)(job->node[r] == node);
-        for (k = 0; k < DPARI_CPU_WORDS && job->mark[r]; k++) {
-            any[k] |= job->chart[r].cpus[k];
-        }
-    }
-    allowed = dpari_doctor_bits(any);
-    if (allowed < job->ranks[node] && allowed < job->chart[job->first[node]].cores) {
-        out = dpari_doctor_accuse(tally, job);
-        dpari_text_print(
-            out, ": may together use %d of %d cores -> let the launcher bind each to its own\n",
-            allowed, job->chart[job->first[node]].cores);
-    }
-}
-
-/* Reports ranks that are bound to the same cores, or not bound. Skips nodes with more ranks than
- * cores, because each rank reports that itself. */
-static void dpari_doctor_binding(dpari_doctor_tally *tally, const dpari_doctor_job *job)
-{
-    int32_t r, node, unbound = 0, sockets = 1;
-    for (node = 0; node < job->nodes; node++) {
+    int32_t r, node;
+    for (node = 0; node < job->size; node++) {
         int said = 0;
-        if (job->ranks[node] > job->chart[job->first[node]].cores) {
+        if (job->ranks[node] == 0 || job->ranks[node] > job->rank[node].facts.cores) {
             continue;
         }
-        for (r = job->first[node]; r < job->size; r++) {
-            said |= job->node[r] == node && dpari_doctor_bound_together(tally, job, r);
+        for (r = node; r < job->size; r++) {
+            said |= job->node[r] == node && dpari_doctor_crowded(job, r, 0);
         }
         if (!said) {
-            dpari_doctor_crowded(tally, job, node);
+            (void)dpari_doctor_crowded(job, node, 1);
         }
-    }
-    for (r = 0; r < job->size; r++) {
-        job->mark[r] = (char)(job->ranks[job->node[r]] > 1 && job->chart[r].sockets > 1 &&
-                              job->who[r].socket < 0);
-        unbound += job->mark[r];
-        sockets = job->mark[r] ? job->chart[r].sockets : sockets;
-    }
-    if (unbound > 0) {
-        dpar_text *out = dpari_doctor_accuse(tally, job);
-        dpari_text_print(out,
-                         ": not bound, and may move away from their memory to another of %d "
-                         "sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n",
-                         sockets);
     }
 }
 
 /* Reports nodes that run the same kernel. They are containers on one machine, and each of them
  * counts all cores of the machine. The line is only a note if the machine has a core for each rank.
  */
-static void dpari_doctor_containers(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_containers(dpari_doctor_job *job)
 {
-    int32_t r, k, first, count, others;
-    for (first = 0; first < job->nodes; first++) {
-        const dpari_doctor_who *a = &job->who[job->first[first]];
-        const int32_t cores = job->chart[job->first[first]].cores;
-        others = count = 0;
+    int32_t r, node;
+    for (node = 0; node < job->size; node++) {
+        const uint64_t machine = job->who[node].machine;
+        const int32_t cores = job->rank[node].facts.cores;
+        int32_t ranks = 0, nodes = 0;
+        dpar_text *out = job->out;
         for (r = 0; r < job->size; r++) {
-            job->mark[r] = (char)(job->who[r].machine == a->machine);
-            count += job->mark[r];
+            job->mark[r] = (char)(machine != 0 && job->who[r].machine == machine);
+            ranks += job->mark[r];
+            nodes += job->mark[r] && job->ranks[r] > 0;
         }
-        for (k = 0; k < job->nodes && others >= 0 && a->machine != 0; k++) {
-            if (k != first && job->mark[job->first[k]]) {
-                others = k < first ? -1 : others + 1; /* -1 if reported for node k */
-            }
+        if (job->ranks[node] == 0 || nodes < 2 || dpari_doctor_first_marked(job) < node) {
+            continue;
         }
-        if (others > 0) {
-            const int more = count > cores;
-            dpar_text *out = more ? dpari_doctor_accuse(tally, job) : tally->out;
-            if (!more) {
-                dpar_text_put(out, "note: ");
-                dpari_doctor_put_marked(job, out);
-            }
-            dpari_text_print(out,
-                             ": on one machine, whose %d cores each of %d nodes counts as its own; "
-                             "in one container they would share memory%s",
-                             cores, others + 1,
-                             more ? " -> start at most as many ranks as cores\n" : "\n");
+        if (ranks > cores) {
+            out = dpari_doctor_accuse(job);
+        } else {
+            dpar_text_put(out, "note: ");
+            dpari_doctor_put_marked(job, out);
         }
+        dpari_text_print(out,
+                         ": on one machine, whose %d cores each of %d nodes counts as its own; "
+                         "in one container they would share memory%s",
+                         cores, nodes,
+                         ranks > cores ? " -> start at most as many ranks as cores\n" : "\n");
     }
 }
 
-/* Reports ranks of a node that have the same local rank, or would use the same device, with one
- * line per rank at most. */
-static void dpari_doctor_twins(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+/* Reports ranks of a node that have the same local rank, or would use the same GPU, with one line
+ * per rank at most. */
+static void dpari_doctor_twins(dpari_doctor_job *job)
 {
     int32_t i, k;
-    for (i = 0; i < job->size; i++) {
-        for (k = job->first[job->node[i]]; k < i; k++) {
-            const dpari_doctor_chart *a = &job->chart[k], *b = &job->chart[i];
-            const int place = a->local_rank >= 0 && a->local_rank == b->local_rank;
+    for (i = 0; i < job->size && job->wrong < DPARI_DOCTOR_LINES; i++) {
+        const dpari_checkup *b = &job->rank[i].facts;
+        for (k = job->node[i]; k < i; k++) {
+            const dpari_checkup *a = &job->rank[k].facts;
+            const int place = b->job.size > 1 && a->job.size > 1 && a->job.local_rank >= 0 &&
+                              a->job.local_rank == b->job.local_rank;
             const int device = b->gpu[0] != 0 && dpari_same(a->gpu, b->gpu);
             dpar_text *out;
             if (job->node[k] != job->node[i] || (!place && !device)) {
                 continue;
             }
-            dpari_doctor_unmark(job);
+            dpari_zero(job->mark, (size_t)job->size);
             job->mark[i] = job->mark[k] = 1;
-            out = dpari_doctor_accuse(tally, job);
+            out = dpari_doctor_accuse(job);
             if (place) {
                 dpari_text_print(out, ": both are local rank %d -> start them with one launcher\n",
-                                 a->local_rank);
+                                 a->job.local_rank);
             } else {
                 dpari_text_print(out,
                                  ": use the same GPU (%s) -> one rank per GPU: set local ranks 0, "
                                  "1, ... or CUDA_VISIBLE_DEVICES for each\n",
                                  b->gpu);
-            }
-            if (tally->wrong >= DPARI_DOCTOR_LINES) {
-                return; /* the report shows no more lines */
             }
             break;
         }
@@ -1941,513 +1330,83 @@ static void dpari_doctor_twins(dpari_doctor_tally *tally, const dpari_doctor_job
 
 /* Reports a /dev/shm that is smaller than an eighth of another rank's, and smaller than 1 GiB. Such
  * a size comes from the rank's container and not from the job. */
-static void dpari_doctor_small_shm(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static void dpari_doctor_small_shm(dpari_doctor_job *job)
 {
-    int32_t r, first = -1, most = 0;
+    int32_t r, most = 0;
+    int64_t shm;
     dpar_text *out;
     for (r = 0; r < job->size; r++) {
-        most = job->chart[r].shm > job->chart[most].shm ? r : most;
+        most = job->rank[r].facts.shm > job->rank[most].facts.shm ? r : most;
     }
     for (r = 0; r < job->size; r++) {
-        job->mark[r] = (char)(job->chart[r].shm < job->chart[most].shm / 8 &&
-                              job->chart[r].shm < INT64_C(1) << 30);
-        first = job->mark[r] && first < 0 ? r : first;
+        shm = job->rank[r].facts.shm;
+        job->mark[r] = (char)(shm < job->rank[most].facts.shm / 8 && shm < INT64_C(1) << 30);
     }
-    if (first < 0) {
+    r = dpari_doctor_first_marked(job);
+    if (r < 0) {
         return;
     }
-    out = dpari_doctor_accuse(tally, job);
-    dpar_text_put(out, ": /dev/shm ");
-    if (job->chart[first].shm < 0) {
-        dpar_text_put(out, "does not exist");
-    } else {
-        dpar_text_put(out, "holds ");
-        dpari_doctor_bytes(out, job->chart[first].shm);
+    shm = job->rank[r].facts.shm;
+    out = dpari_doctor_accuse(job);
+    dpar_text_put(out, shm < 0 ? ": /dev/shm does not exist" : ": /dev/shm holds ");
+    if (shm >= 0) {
+        dpari_doctor_bytes(out, shm);
     }
     dpari_text_print(out, ", that of rank %d on %s ", most, job->who[most].host);
-    dpari_doctor_bytes(out, job->chart[most].shm);
+    dpari_doctor_bytes(out, job->rank[most].facts.shm);
     dpar_text_put(out, "; MPI and NCCL keep messages of a node there -> make it as large "
                        "(docker run --shm-size=1g)\n");
 }
 
-/* Reports an MPI or a deadline that differs from that of rank 0. */
-static void dpari_doctor_differences(dpari_doctor_tally *tally, const dpari_doctor_job *job)
+static const char *dpari_doctor_loaded(const char *mpi)
 {
-    int32_t r, other = -1;
+    return mpi[0] != 0 ? mpi : "not loaded";
+}
+
+/* Reports an MPI or a deadline that differs from that of rank 0. */
+static void dpari_doctor_differences(dpari_doctor_job *job)
+{
+    const dpari_doctor_rank *a = &job->rank[0], *b;
+    int32_t r;
     for (r = 0; r < job->size; r++) {
-        job->mark[r] = (char)!dpari_same(job->chart[r].mpi, job->chart[0].mpi);
-        other = job->mark[r] && other < 0 ? r : other;
+        job->mark[r] = (char)!dpari_same(job->rank[r].facts.mpi, a->facts.mpi);
     }
-    if (other >= 0) {
-        dpar_text *out = dpari_doctor_accuse(tally, job);
-        const char *there = job->chart[other].mpi[0] != 0 ? job->chart[other].mpi : "not loaded";
-        const char *first = job->chart[0].mpi[0] != 0 ? job->chart[0].mpi : "not loaded";
+    r = dpari_doctor_first_marked(job);
+    if (r >= 0) {
         dpari_text_print(
-            out,
+            dpari_doctor_accuse(job),
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
-            there, first);
+            dpari_doctor_loaded(job->rank[r].facts.mpi), dpari_doctor_loaded(a->facts.mpi));
     }
-    other = -1;
     for (r = 0; r < job->size; r++) {
-        job->mark[r] = job->chart[r].timeout_s < job->chart[0].timeout_s ||
-                       job->chart[r].timeout_s > job->chart[0].timeout_s;
-        other = job->mark[r] && other < 0 ? r : other;
+        b = &job->rank[r];
+        job->mark[r] = (char)(b->timeout_s < a->timeout_s || b->timeout_s > a->timeout_s);
     }
-    if (other >= 0) {
-        dpar_text *out = dpari_doctor_accuse(tally, job);
+    r = dpari_doctor_first_marked(job);
+    if (r >= 0) {
         dpari_text_print(
-            out,
+            dpari_doctor_accuse(job),
             ": the deadline is %.3g s, on rank 0 %.3g s (0 or less: none) -> set the same "
             "deadline (timeout_s, DPAR_TIMEOUT) on all\n",
-            job->chart[other].timeout_s, job->chart[0].timeout_s);
+            job->rank[r].timeout_s, a->timeout_s);
     }
 }
 
-/* ---- how fast messages are ------------------------------------------------------------------- */
-
-/* The measurements of one level. */
-typedef struct dpari_doctor_speed {
-    int32_t pairs;             /* number of links */
-    int32_t slow, thin;        /* the links with the worst latency and the worst bandwidth */
-    double latency_s, bytes_s; /* medians */
-} dpari_doctor_speed;
-
-static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *job, int32_t level,
-                                                      int32_t k)
+static void dpari_doctor_compare(dpari_doctor_job *job)
 {
-    const dpari_doctor_chart *chart = &job->chart[k % job->size];
-    const dpari_doctor_link *link = k < job->size ? &chart->within : &chart->between;
-    return link->peer >= 0 && dpari_doctor_level(job, k % job->size, link->peer) == level ? link
-                                                                                          : NULL;
-}
-
-/* Counts the links of the level that have a lower latency than link k, or a lower bandwidth if
- * `thin` is 1. Of equal links, those with a lower number count. */
-static int32_t dpari_doctor_below(const dpari_doctor_job *job, int32_t level, int32_t k, int thin)
-{
-    const dpari_doctor_link *a = dpari_doctor_measured(job, level, k);
-    int32_t i, n = 0;
-    for (i = 0; i < 2 * job->size; i++) {
-        const dpari_doctor_link *b = dpari_doctor_measured(job, level, i);
-        if (b != NULL && i != k) {
-            const double x = thin ? a->bytes_s : a->latency_s;
-            const double y = thin ? b->bytes_s : b->latency_s;
-            n += y < x || (!(x < y) && i < k);
-        }
-    }
-    return n;
-}
-
-/* Computes the medians (the upper one of an even number) and finds the worst links. */
-static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *job, int32_t level)
-{
-    dpari_doctor_speed s;
-    int32_t k;
-    dpari_zero(&s, sizeof s);
-    for (k = 0; k < 2 * job->size; k++) {
-        s.pairs += dpari_doctor_measured(job, level, k) != NULL;
-    }
-    for (k = 0; k < 2 * job->size; k++) {
-        const dpari_doctor_link *link = dpari_doctor_measured(job, level, k);
-        int32_t slower, wider;
-        if (link == NULL) {
-            continue;
-        }
-        slower = dpari_doctor_below(job, level, k, 0);
-        wider = dpari_doctor_below(job, level, k, 1);
-        s.latency_s = slower == s.pairs / 2 ? link->latency_s : s.latency_s;
-        s.bytes_s = wider == s.pairs / 2 ? link->bytes_s : s.bytes_s;
-        s.slow = slower == s.pairs - 1 ? k : s.slow;
-        s.thin = wider == 0 ? k : s.thin;
-    }
-    return s;
-}
-
-static void dpari_doctor_put_latency(dpar_text *out, double seconds)
-{
-    if (seconds >= 999.5e-6) {
-        dpari_text_print(out, "%.3g ms", seconds * 1e3);
-    } else {
-        dpari_text_print(out, "%.3g us", seconds * 1e6);
+    dpari_doctor_own(job);
+    dpari_doctor_differences(job);
+    dpari_doctor_small_shm(job);
+    dpari_doctor_unshared(job);
+    dpari_doctor_containers(job);
+    dpari_doctor_binding(job);
+    dpari_doctor_twins(job);
+    if (job->wrong > DPARI_DOCTOR_LINES) {
+        dpari_text_print(job->out, "... and %d more\n", job->wrong - DPARI_DOCTOR_LINES);
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
-{
-    dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
-}
-
-/* Appends "ranks 4 and 5 on n2" or "ranks 3 on n1 and 4 on n2". */
-static void dpari_doctor_put_pair(const dpari_doctor_job *job, int32_t a, int32_t b, dpar_text *out)
-{
-    dpari_text_print(out, "ranks %d", a);
-    if (job->node[a] != job->node[b]) {
-        dpari_text_print(out, " on %s", job->who[a].host);
-    }
-    dpari_text_print(out, " and %d on %s", b, job->who[b].host);
-}
-
-static void dpari_doctor_say_level(const dpari_doctor_job *job, int32_t level, dpar_text *out)
-{
-    static const char name[DPARI_DOCTOR_LEVELS][24] = {"a socket, by memory", "a node, by memory",
-                                                       "a node, by messages", "nodes"};
-    const dpari_doctor_speed s = dpari_doctor_speed_of(job, level);
-    const dpari_doctor_link *link;
-    if (s.pairs == 0) {
-        return;
-    }
-    dpari_doctor_head(out, level == DPARI_DOCTOR_BETWEEN ? "between" : "within");
-    dpari_text_print(out, "%s: 8 B in ", name[level]);
-    dpari_doctor_put_latency(out, s.latency_s);
-    dpar_text_put(out, ", 1 MiB at ");
-    dpari_doctor_put_rate(out, s.bytes_s);
-    if (s.pairs == 1) {
-        link = dpari_doctor_measured(job, level, s.slow);
-        dpar_text_put(out, " (");
-        dpari_doctor_put_pair(job, s.slow % job->size, link->peer, out);
-        dpar_text_put(out, ")\n");
-        return;
-    }
-    dpari_text_print(out, ", medians of %d pairs; worst ", s.pairs);
-    link = dpari_doctor_measured(job, level, s.slow);
-    dpari_doctor_put_latency(out, link->latency_s);
-    dpar_text_put(out, " (");
-    dpari_doctor_put_pair(job, s.slow % job->size, link->peer, out);
-    dpar_text_put(out, "), ");
-    link = dpari_doctor_measured(job, level, s.thin);
-    dpari_doctor_put_rate(out, link->bytes_s);
-    dpar_text_put(out, " (");
-    dpari_doctor_put_pair(job, s.thin % job->size, link->peer, out);
-    dpar_text_put(out, ")\n");
-}
-
-DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *job, dpar_text *out)
-{
-    int32_t level;
-    for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
-        dpari_doctor_say_level(job, level, out);
-    }
-}
-
-/* True if the node of rank r has a core for each of its ranks. Otherwise its links are slow for
- * that reason. */
-static int dpari_doctor_fits(const dpari_doctor_job *job, int32_t r)
-{
-    return job->ranks[job->node[r]] <= job->chart[r].cores;
-}
-
-/* Reports a link that is far worse than the others of its level: 8 times the latency, or a fifth of
- * the rate. Two measurements of one link do not differ so much. */
-static void dpari_doctor_odd_links(dpari_doctor_tally *tally, const dpari_doctor_job *job,
-                                   int32_t level)
-{
-    const dpari_doctor_speed s = dpari_doctor_speed_of(job, level);
-    int32_t k;
-    for (k = 0; k < 2 * job->size && s.pairs >= 3; k++) {
-        const dpari_doctor_link *link = dpari_doctor_measured(job, level, k);
-        const int32_t a = k % job->size;
-        dpar_text *out;
-        if (link == NULL || !dpari_doctor_fits(job, a) || !dpari_doctor_fits(job, link->peer) ||
-            (link->latency_s <= 8 * s.latency_s && link->bytes_s >= s.bytes_s / 5)) {
-            continue;
-        }
-        out = dpari_doctor_complain(tally);
-        dpari_doctor_put_pair(job, a, link->peer, out);
-        dpar_text_put(out, ": ");
-        dpari_doctor_put_latency(out, link->latency_s);
-        dpar_text_put(out, " and ");
-        dpari_doctor_put_rate(out, link->bytes_s);
-        dpari_text_print(out, ", the median of %d such pairs is ", s.pairs);
-        dpari_doctor_put_latency(out, s.latency_s);
-        dpar_text_put(out, " and ");
-        dpari_doctor_put_rate(out, s.bytes_s);
-        dpar_text_put(out, level == DPARI_DOCTOR_BETWEEN
-                               ? " -> look at the cable, port and switch between them\n"
-                               : " -> look for other programs on their cores\n");
-    }
-}
-
-/* Reports nodes whose messages are far slower than their ports, because they use another port or a
- * detour. */
-static void dpari_doctor_ports(dpari_doctor_tally *tally, const dpari_doctor_job *job)
-{
-    const dpari_doctor_speed s = dpari_doctor_speed_of(job, DPARI_DOCTOR_BETWEEN);
-    const double mbits = s.bytes_s * 8e-6;
-    int64_t least = INT64_MAX;
-    int32_t r;
-    dpar_text *out;
-    for (r = 0; r < job->size; r++) {
-        least = dpari_least(least, job->chart[r].port);
-    }
-    if (s.pairs == 0 || least <= 0 || mbits >= (double)least / 10) {
-        return;
-    }
-    out = dpari_doctor_complain(tally);
-    dpar_text_put(out, "between nodes ");
-    dpari_doctor_put_rate(out, s.bytes_s);
-    dpari_text_print(out,
-                     " (%.3g Gb/s), where each has a port of %.3g Gb/s -> tell MPI which "
-                     "(btl_tcp_if_include, UCX_NET_DEVICES, MPICH_OFI_NIC_POLICY)\n",
-                     mbits * 1e-3, (double)least * 1e-3);
-}
-
-/* ---- the lines of the report ----------------------------------------------------------------- */
-
-DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *job, dpar_text *out)
-{
-    dpari_doctor_tally t;
-    int32_t level;
-    dpari_doctor_tally_init(&t, out);
-    dpari_doctor_say_own(&t, job);
-    dpari_doctor_differences(&t, job);
-    dpari_doctor_small_shm(&t, job);
-    dpari_doctor_unshared(&t, job);
-    dpari_doctor_containers(&t, job);
-    dpari_doctor_binding(&t, job);
-    dpari_doctor_twins(&t, job);
-    for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
-        dpari_doctor_odd_links(&t, job, level);
-    }
-    dpari_doctor_ports(&t, job);
-    if (t.wrong > DPARI_DOCTOR_LINES) {
-        dpari_text_print(out, "... and %d more\n", t.wrong - DPARI_DOCTOR_LINES);
-    }
-    return t.wrong;
-}
-
-/* Appends how the ranks of a node are bound: ", each bound to 1 core". */
-static void dpari_doctor_put_bound(const dpari_doctor_job *job, int32_t node, dpar_text *out)
-{
-    int32_t r, least = INT32_MAX, most = 0;
-    for (r = job->first[node]; r < job->size; r++) {
-        if (job->node[r] == node) {
-            const int32_t n = dpari_doctor_bits(job->chart[r].cpus);
-            least = n < least ? n : least;
-            most = n > most ? n : most;
-        }
-    }
-    if (least >= job->chart[job->first[node]].cores) {
-        dpar_text_put(out, ", not bound");
-        return;
-    }
-    dpari_text_print(out, "%s%d", job->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
-    if (most > least) {
-        dpari_text_print(out, " to %d", most);
-    }
-    dpar_text_put(out, most == 1 ? " core" : " cores");
-}
-
-/* Appends the part of a line that is the same for equal nodes: "on 64 cores of 2 sockets, ...". */
-static void dpari_doctor_put_node(const dpari_doctor_job *job, int32_t node, dpar_text *out)
-{
-    const dpari_doctor_chart *chart = &job->chart[job->first[node]];
-    dpari_text_print(out, " on %d%s", chart->cores, chart->cores == 1 ? " core" : " cores");
-    if (chart->sockets > 0) {
-        dpari_text_print(out, " of %d%s", chart->sockets,
-                         chart->sockets == 1 ? " socket" : " sockets");
-    }
-    dpari_doctor_put_bound(job, node, out);
-    dpar_text_put(out, ", memory ");
-    dpari_text_int(out,
-                   (chart->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
-    dpar_text_put(out, " GiB, /dev/shm ");
-    if (chart->shm < 0) {
-        dpar_text_put(out, "none");
-    } else {
-        dpari_doctor_bytes(out, chart->shm);
-    }
-    if (chart->gpus > 0) {
-        dpari_text_print(out, ", %d%s", chart->gpus, chart->gpus == 1 ? " GPU" : " GPUs");
-    }
-    dpari_text_print(out, "; %s\n", chart->ports[0] != 0 ? chart->ports : "no port is up");
-}
-
-static int dpari_doctor_same_node(const dpari_doctor_job *job, int32_t a, int32_t b)
-{
-    char x[300], y[300];
-    dpar_text t;
-    dpar_text_init(&t, x, sizeof x);
-    dpari_doctor_put_node(job, a, &t);
-    dpar_text_init(&t, y, sizeof y);
-    dpari_doctor_put_node(job, b, &t);
-    return job->ranks[a] == job->ranks[b] && dpari_same(x, y);
-}
-
-/* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
-DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *job, dpar_text *out)
-{
-    int32_t node, end, r, lines = 0;
-    for (node = 0; node < job->nodes; node = end) {
-        end = node + 1;
-        while (job->nodes > 8 && end < job->nodes && dpari_doctor_same_node(job, node, end)) {
-            end++;
-        }
-        if (lines++ == DPARI_DOCTOR_LINES) {
-            dpari_text_print(out, "... and %d more nodes\n", job->nodes - node);
-            return;
-        }
-        dpari_doctor_head(out, job->who[job->first[node]].host);
-        if (end - node > 1) {
-            dpari_text_print(out, "to %s: %d nodes, on each %d%s",
-                             job->who[job->first[end - 1]].host, end - node, job->ranks[node],
-                             job->ranks[node] == 1 ? " rank" : " ranks");
-        } else {
-            for (r = 0; r < job->size; r++) {
-                job->mark[r] = (char)(job->node[r] == node);
-            }
-            dpar_text_put(out, job->ranks[node] == 1 ? "rank " : "ranks ");
-            dpari_doctor_put_runs(job, node, out);
-        }
-        dpari_doctor_put_node(job, node, out);
-    }
-}
-
-/* ---- the chart of this rank ------------------------------------------------------------------ */
-
-/* Finds the device that the rank would use, which is number local_rank of those that it sees. */
-static void dpari_doctor_own_gpu(const dpari_site *site, const dpari_checkup *checkup,
-                                 dpari_doctor_chart *chart)
-{
-    const char *list = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
-    int32_t visible = dpari_doctor_visible(list, checkup->gpus), skip;
-    dpar_text t;
-    if (checkup->gpus == 0 || visible == 0) {
-        return;
-    }
-    skip = checkup->job.local_rank > 0 ? checkup->job.local_rank % visible : 0;
-    dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
-    if (list == NULL) {
-        dpari_text_int(&t, skip);
-        return;
-    }
-    for (; skip > 0; list++) {
-        skip -= *list == ',';
-    }
-    while (*list != 0 && *list != ',') {
-        dpari_text_char(&t, *list++);
-    }
-}
-
-/* Writes "eth0 25 Gb/s, ib0 200 Gb/s". Ports that do not fit into the text are left out, also the
- * fastest one. */
-static void dpari_doctor_own_ports(const dpari_checkup *checkup, dpari_doctor_chart *chart)
-{
-    dpar_text t;
-    int32_t i;
-    dpar_text_init(&t, chart->ports, sizeof chart->ports);
-    for (i = 0; i < checkup->links.count; i++) {
-        char one[DPARI_DOCTOR_NAME + 24];
-        dpar_text o;
-        if (!dpari_doctor_is_network(checkup, i)) {
-            continue;
-        }
-        chart->port = dpari_most(chart->port, checkup->speed[i]);
-        dpar_text_init(&o, one, sizeof one);
-        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", checkup->links.name[i]);
-        if (checkup->speed[i] > 0) {
-            dpari_text_print(&o, " %.4g Gb/s", (double)checkup->speed[i] * 1e-3);
-        }
-        if (t.used + o.used + 6 < t.capacity) {
-            dpar_text_put(&t, one);
-        } else if (chart->ports[t.used - 1] != '.') {
-            dpar_text_put(&t, ", ...");
-            t.capacity = t.used + 1; /* so that nothing is appended after the dots */
-        }
-    }
-}
-
-/* Sets the chart of this rank, except timeout_s, text_bytes and the links. */
-static void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *checkup,
-                              dpari_doctor_chart *chart)
-{
-    dpari_os_cpus(chart->cpus);
-    chart->cores = checkup->cores;
-    chart->sockets = checkup->sockets;
-    chart->gpus = checkup->gpus;
-    chart->local_rank = checkup->job.size > 1 ? checkup->job.local_rank : -1;
-    chart->memory = checkup->memory;
-    chart->shm = checkup->shm;
-    dpari_copy_text(chart->mpi, sizeof chart->mpi, checkup->mpi, sizeof checkup->mpi);
-    dpari_doctor_own_gpu(site, checkup, chart);
-    dpari_doctor_own_ports(checkup, chart);
-    chart->within.peer = chart->between.peer = -1;
-}
-
-/* ---- messages back and forth ----------------------------------------------------------------- */
-
-enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
-
-/* Measures half the time of a round trip of `bytes` bytes, as the median of several. The rank that
- * leads puts 1 into the first byte if another round trip follows. It stops after `most` round trips
- * (at most 64) or after 20 ms. */
-static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, int64_t bytes,
-                                      int32_t most, char *buffer, double *seconds)
-{
-    double took[DPARI_DOCTOR_TRIPS], began = dpari_os_now(), at;
-    int32_t n = 0, i, more = 1;
-    while (more) {
-        dpar_status st;
-        at = dpari_os_now();
-        if (leads) {
-            more = n + 1 < most && at - began < 20e-3;
-            buffer[0] = (char)more;
-            st = dpar_send(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            if (st == DPAR_OK) {
-                st = dpar_recv(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            }
-        } else {
-            st = dpar_recv(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            if (st == DPAR_OK) {
-                st = dpar_send(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            }
-            more = buffer[0];
-        }
-        if (st != DPAR_OK) {
-            return st;
-        }
-        at = dpari_os_now() - at;
-        for (i = leads ? n++ : 0; i > 0 && took[i - 1] > at; i--) {
-            took[i] = took[i - 1];
-        }
-        took[i] = at;
-    }
-    *seconds = leads ? took[n / 2] / 2 : 0.0;
-    return DPAR_OK;
-}
-
-/* Measures the links of this rank, in rounds that are separated by barriers. */
-static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *job,
-                                        dpari_doctor_chart *mine, char *buffer)
-{
-    const int32_t rounds = dpari_doctor_rounds(job);
-    int32_t round;
-    dpar_status st = dpar_barrier(comm, NULL);
-    for (round = 0; round < rounds && st == DPAR_OK; round++) {
-        const int32_t peer = dpari_doctor_meets(job, round, comm->rank);
-        if (peer >= 0) {
-            const int leads = dpari_doctor_leads(job, round, comm->rank);
-            dpari_doctor_link got;
-            double bulk = 0.0;
-            got.peer = peer;
-            st = dpari_doctor_trips(comm, peer, leads, 8, DPARI_DOCTOR_TRIPS, buffer,
-                                    &got.latency_s);
-            if (st == DPAR_OK) {
-                st = dpari_doctor_trips(comm, peer, leads, DPARI_DOCTOR_BULK,
-                                        DPARI_DOCTOR_BULK_TRIPS, buffer, &bulk);
-            }
-            got.bytes_s = bulk > 0.0 ? (double)DPARI_DOCTOR_BULK / bulk : 0.0;
-            if (leads) {
-                *(round < job->most - 1 ? &mine->within : &mine->between) = got;
-            }
-        }
-        if (st == DPAR_OK) {
-            st = dpar_barrier(comm, NULL);
-        }
-    }
-    return st;
-}
-
-/* ---- the whole report ------------------------------------------------------------------------ */
+/* ---- the report about all ranks -------------------------------------------------------------- */
 
 /* Returns a hash of the boot_id, which is the same in all containers on one machine, and different
  * on other machines.
@@ -2464,14 +1423,13 @@ static uint64_t dpari_doctor_boot(const dpari_site *site)
 }
 
 /* Sets the record that all ranks exchange first. COLLECTIVE over the ranks that share memory. */
-static dpar_status dpari_doctor_fill_who(const dpari_site *site, const dpari_checkup *checkup,
-                                         dpar_comm *world, dpari_doctor_who *who)
+static dpar_status dpari_doctor_fill_who(const dpari_site *site, dpar_comm *world,
+                                         dpari_doctor_who *who)
 {
     char host[256];
     who->version = DPAR_VERSION;
-    who->chart_bytes = (int32_t)sizeof(dpari_doctor_chart);
+    who->rank_bytes = (int32_t)sizeof(dpari_doctor_rank);
     who->machine = dpari_doctor_boot(site);
-    who->socket = checkup->sockets > 1 ? checkup->socket : -1;
     dpari_doctor_host(host);
     dpari_copy_text(who->host, sizeof who->host, host, sizeof host);
     who->share = dpari_same(world->engine.name, "shm") ? 0 : -1;
@@ -2490,9 +1448,10 @@ static dpar_status dpari_doctor_fill_who(const dpari_site *site, const dpari_che
     return DPAR_OK;
 }
 
-static void dpari_doctor_say_joined(const dpari_checkup *checkup, const dpari_doctor_job *job,
-                                    dpar_comm *world, dpar_text *out)
+static void dpari_doctor_say_joined(const dpari_doctor_job *job, const dpari_checkup *checkup,
+                                    dpar_comm *world)
 {
+    dpar_text *out = job->out;
     dpar_text_put(out, "dpar ");
     dpari_doctor_put_version(out, DPAR_VERSION);
     dpari_text_print(out, ": %d ranks on %d%s", job->size, job->nodes,
@@ -2508,103 +1467,9 @@ static void dpari_doctor_say_joined(const dpari_checkup *checkup, const dpari_do
     dpari_text_char(out, '\n');
 }
 
-/* The memory of a rank for the report. */
-typedef struct dpari_doctor_room {
-    dpari_doctor_who *who;      /* [size] */
-    void *nodes;                /* memory for dpari_doctor_number_nodes */
-    char *own;                  /* [DPARI_DOCTOR_OWN] lines of this rank about itself */
-    char *buffer;               /* [DPARI_DOCTOR_BULK] for messages */
-    dpari_doctor_chart *charts; /* [size] on rank 0 */
-    dpari_doctor_chart *chart;  /* of this rank */
-    int64_t *count;             /* [size] on rank 0, bytes of each rank's own lines */
-    int64_t bytes;              /* bytes of all these arrays, which begin at base */
-    char *base;
-} dpari_doctor_room;
-enum { DPARI_DOCTOR_OWN = 8192 };
-
-static int64_t dpari_doctor_take(int64_t *used, int64_t bytes)
-{
-    const int64_t at = *used;
-    *used += (bytes + 63) / 64 * 64;
-    return at;
-}
-
-static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
-{
-    int64_t used = 0;
-    const int64_t who = dpari_doctor_take(&used, n * (int64_t)sizeof *m->who);
-    const int64_t nodes = dpari_doctor_take(&used, dpari_doctor_job_bytes(n));
-    const int64_t own = dpari_doctor_take(&used, DPARI_DOCTOR_OWN);
-    const int64_t buffer = dpari_doctor_take(&used, DPARI_DOCTOR_BULK);
-    const int64_t chart = dpari_doctor_take(&used, (int64_t)sizeof *m->chart);
-    const int64_t charts = dpari_doctor_take(&used, root ? n * (int64_t)sizeof *m->chart : 0);
-    const int64_t count = dpari_doctor_take(&used, root ? n * (int64_t)sizeof *m->count : 0);
-    m->bytes = used;
-    m->base = (char *)dpari_os_pages(used);
-    if (m->base == NULL) {
-        return 0;
-    }
-    m->who = (dpari_doctor_who *)(void *)(m->base + who);
-    m->nodes = m->base + nodes;
-    m->own = m->base + own;
-    m->buffer = m->base + buffer;
-    m->chart = (dpari_doctor_chart *)(void *)(m->base + chart);
-    m->charts = (dpari_doctor_chart *)(void *)(m->base + charts);
-    m->count = (int64_t *)(void *)(m->base + count);
-    return 1;
-}
-
-/* Writes the lines of this rank about itself. */
-static void dpari_doctor_own_text(const dpari_site *site, const dpari_checkup *checkup,
-                                  dpari_doctor_room *m)
-{
-    dpar_text t;
-    dpar_text_init(&t, m->own, DPARI_DOCTOR_OWN);
-    dpari_doctor_note(checkup, &t);
-    (void)dpari_doctor_judge(site, checkup, &t);
-    m->chart->text_bytes = dpari_least((int64_t)t.used, DPARI_DOCTOR_OWN - 1);
-}
-
-/* Gathers all charts and lines on rank 0, which writes the report. */
-DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *job,
-                                                      dpari_doctor_room *m, dpar_text *out,
-                                                      int32_t *wrong)
-{
-    char *text = NULL;
-    int64_t bytes = 0;
-    int32_t r;
-    dpar_status st =
-        dpar_gather(world, m->chart, m->charts, (int64_t)sizeof *m->chart, DPAR_U8, 0, NULL);
-    for (r = 0; r < world->size && world->rank == 0 && st == DPAR_OK; r++) {
-        m->count[r] = m->charts[r].text_bytes;
-        bytes += m->count[r];
-    }
-    if (bytes > 0) {
-        text = (char *)dpari_os_pages(bytes);
-        if (text == NULL) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM,
-                            "dpar_doctor: rank 0 has no memory for the lines of other ranks");
-            return DPAR_E_SYSTEM;
-        }
-    }
-    if (st == DPAR_OK) {
-        st = dpar_gather_v(world, m->own, m->chart->text_bytes, text, m->count, NULL, DPAR_U8, 0,
-                           NULL);
-    }
-    if (st == DPAR_OK && world->rank == 0) {
-        job->chart = m->charts;
-        job->text = text;
-        dpari_doctor_say_nodes(job, out);
-        dpari_doctor_say_levels(job, out);
-        *wrong = dpari_doctor_compare(job, out);
-    }
-    if (text != NULL) {
-        dpari_os_unmap(text, bytes);
-    }
-    return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
-}
-
-DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup)
+/* If the launcher's numbers contradict each other, replaces them by the rank and size of the
+ * communicator, which was made without them. */
+static void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *checkup)
 {
     if (checkup->job_status != DPAR_OK) {
         checkup->job_status = DPAR_OK;
@@ -2616,225 +1481,88 @@ DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c
     }
 }
 
-/* Replaces the launcher's numbers of nodes and of ranks on this node by those of the job, and
- * counts the ranks in other containers on this machine. */
-static void dpari_doctor_correct(const dpari_doctor_job *job, const dpar_comm *world,
-                                 dpari_checkup *checkup)
+/* Gathers all facts on rank 0, which writes the report. `mine` is the record of this rank, `ranks`
+ * those of all on rank 0. */
+static dpar_status dpari_doctor_gather(const dpari_site *site, dpar_comm *world,
+                                       dpari_doctor_job *job, dpari_doctor_rank *mine,
+                                       dpari_doctor_rank *ranks)
 {
-    const dpari_doctor_who *mine = &job->who[world->rank];
-    int32_t r;
-    checkup->here = job->ranks[job->node[world->rank]];
-    checkup->nodes = job->nodes;
-    for (r = 0; r < job->size && mine->machine != 0; r++) {
-        checkup->beside +=
-            job->node[r] != job->node[world->rank] && job->who[r].machine == mine->machine;
+    dpar_text own;
+    dpar_status st;
+    mine->facts.here = job->ranks[job->node[world->rank]];
+    mine->facts.nodes = job->nodes;
+    mine->timeout_s = world->timeout_s;
+    dpar_text_init(&own, mine->text, sizeof mine->text);
+    (void)dpari_doctor_judge(site, &mine->facts, &own);
+    st = dpar_gather(world, mine, ranks, (int64_t)sizeof *mine, DPAR_U8, 0, NULL);
+    if (st == DPAR_OK && world->rank == 0) {
+        job->rank = ranks;
+        dpari_doctor_compare(job);
     }
+    return st == DPAR_OK ? dpar_broadcast(world, &job->wrong, 1, DPAR_I32, 0, NULL) : st;
 }
 
-DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *checkup,
-                                             dpar_comm *world, dpar_text *out)
+/* Exchanges who the ranks are, and then what they found. */
+static dpar_status dpari_doctor_exchange(const dpari_site *site, dpar_comm *world,
+                                         dpari_doctor_job *job, dpari_doctor_rank *mine,
+                                         dpari_doctor_rank *ranks, dpari_doctor_who *who)
 {
+    dpar_status st = dpari_doctor_fill_who(site, world, &who[world->rank]);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(world, &who[world->rank], who, (int64_t)sizeof *who, DPAR_U8, NULL);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_doctor_find_nodes(job);
+    if (world->rank == 0) {
+        dpari_doctor_say_joined(job, &mine->facts, world);
+    }
+    dpari_doctor_versions(job);
+    return job->wrong == 0 ? dpari_doctor_gather(site, world, job, mine, ranks) : DPAR_OK;
+}
+
+/* Makes the whole report, in `out` of rank 0. Returns on all ranks the number of things that are
+ * wrong, or -1 if the communicator broke; world->why then has the reason. */
+static int32_t dpari_doctor_together(const dpari_site *site, dpari_doctor_rank *mine,
+                                     dpar_comm *world, dpar_text *out)
+{
+    const int64_t n = world->size, gathered = world->rank == 0 ? n : 0;
+    const int64_t bytes = gathered * (int64_t)sizeof *mine +
+                          n * (int64_t)(sizeof(dpari_doctor_who) + 2 * sizeof(int32_t) + 1);
+    dpari_doctor_rank *ranks = (dpari_doctor_rank *)dpari_os_pages(bytes);
+    dpari_doctor_who *who = (dpari_doctor_who *)(void *)(ranks + gathered);
     int64_t sent[DPAR_CALL_COUNT];
-    dpari_doctor_job j;
-    dpari_doctor_room m;
-    int32_t wrong = 0, k;
+    dpari_doctor_job job;
     dpar_status st;
-    dpari_zero(&m, sizeof m);
-    if (!dpari_doctor_room_make(&m, world->size, world->rank == 0)) {
+    int32_t k;
+    if (ranks == NULL) {
         dpar_why why;
         (void)dpari_say(DPAR_E_SYSTEM, &why,
                         "dpar_doctor: rank %d has no memory for the report (%ld bytes)",
-                        world->rank, m.bytes);
+                        world->rank, bytes);
         dpar_comm_abort(world, DPAR_E_SYSTEM, why.text);
         return -1;
     }
     for (k = 0; k < DPAR_CALL_COUNT; k++) {
         sent[k] = world->sent[k];
     }
-    dpari_zero(&j, sizeof j);
-    j.size = world->size;
-    j.who = m.who;
-    st = dpari_doctor_fill_who(site, checkup, world, &m.who[world->rank]);
-    if (st == DPAR_OK) {
-        st = dpar_all_gather(world, &m.who[world->rank], m.who, (int64_t)sizeof *m.who, DPAR_U8,
-                             NULL);
-    }
-    if (st == DPAR_OK) {
-        dpari_doctor_number_nodes(&j, m.nodes);
-        if (world->rank == 0) {
-            dpari_doctor_say_joined(checkup, &j, world, out);
-        }
-        wrong = dpari_doctor_versions(&j, world->rank == 0 ? out : NULL);
-    }
-    if (st == DPAR_OK && wrong == 0) {
-        dpari_doctor_correct(&j, world, checkup);
-        dpari_doctor_fill(site, checkup, m.chart);
-        m.chart->timeout_s = world->timeout_s;
-        dpari_doctor_own_text(site, checkup, &m);
-        st = dpari_doctor_measure(world, &j, m.chart, m.buffer);
-        if (st == DPAR_OK) {
-            st = dpari_doctor_report(world, &j, &m, out, &wrong);
-        }
-    }
+    dpari_zero(&job, sizeof job);
+    job.size = world->size;
+    job.who = who;
+    job.node = (int32_t *)(void *)(who + n);
+    job.ranks = job.node + n;
+    job.mark = (char *)(void *)(job.ranks + n);
+    job.out = world->rank == 0 ? out : &job.none;
+    st = dpari_doctor_exchange(site, world, &job, mine, ranks, who);
     for (k = 0; k < DPAR_CALL_COUNT; k++) {
         world->sent[k] = sent[k];
     }
-    dpari_os_unmap(m.base, m.bytes);
-    return st == DPAR_OK ? wrong : -1;
+    dpari_os_unmap(ranks, bytes);
+    return st == DPAR_OK ? job.wrong : -1;
 }
 
-/* ==== debug/doctor.c ==== */
-
-/* Writes the report of dpar_doctor about this process, and calls doctor_ranks.c for the report
- * about all ranks. */
-
-#include <errno.h>
-
-/* ---- the facts ------------------------------------------------------------------------------- */
-
-static void dpari_doctor_say_job(const dpari_checkup *checkup, dpar_text *out)
-{
-    const dpar_launcher_info *j = &checkup->job;
-    dpari_doctor_head(out, "launcher");
-    if (checkup->job_status != DPAR_OK) {
-        dpar_text_put(out, "its numbers contradict each other, see below\n");
-        return;
-    }
-    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->kind), j->rank,
-                     j->size);
-    if (j->local_rank >= 0) {
-        dpari_text_int(out, j->local_rank);
-    } else {
-        dpar_text_put(out, "unknown");
-    }
-    dpar_text_put(out, " of ");
-    if (j->local_size >= 0) {
-        dpari_text_int(out, j->local_size);
-    } else {
-        dpar_text_put(out, "unknown");
-    }
-    dpari_text_print(out, ", job %s\n", j->id);
-}
-
-static void dpari_doctor_say_memory(const dpari_checkup *checkup, dpar_text *out)
-{
-    dpari_doctor_head(out, "cores");
-    dpari_text_print(out, "%d, this process may use %d", checkup->cores, checkup->allowed);
-    if (checkup->quota > 0.0) {
-        dpari_text_print(out, ", its cgroup grants %.2f", checkup->quota);
-    }
-    dpari_text_char(out, '\n');
-    if (checkup->runnable >= 0) {
-        dpari_doctor_head(out, "load");
-        dpari_text_print(out,
-                         "%d runnable on %d cores (including this one), %s over the last minute\n",
-                         checkup->runnable, checkup->cores, checkup->load);
-    }
-    dpari_doctor_head(out, "memory");
-    dpari_doctor_bytes(out, checkup->memory);
-    dpar_text_put(out, ", free ");
-    dpari_doctor_bytes(out, checkup->memory_free);
-    if (checkup->memory_limit > 0) {
-        dpar_text_put(out, ", its cgroup grants ");
-        dpari_doctor_bytes(out, checkup->memory_limit);
-    }
-    dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", checkup->page,
-                     checkup->huge[0] != 0 ? checkup->huge : "unknown");
-}
-
-static void dpari_doctor_say_limits(const dpari_checkup *checkup, dpar_text *out)
-{
-    dpari_doctor_head(out, "limits");
-    dpar_text_put(out, "addresses ");
-    dpari_doctor_bytes(out, checkup->addresses);
-    dpar_text_put(out, ", locked ");
-    dpari_doctor_bytes(out, checkup->locked);
-    dpari_text_print(out, ", open files %ld, files ", checkup->open_files);
-    dpari_doctor_bytes(out, checkup->file_bytes);
-    dpar_text_put(out, "; /dev/shm ");
-    if (checkup->shm < 0) {
-        dpar_text_put(out, "does not exist");
-    } else {
-        dpari_doctor_bytes(out, checkup->shm);
-        dpar_text_put(out, ", free ");
-        dpari_doctor_bytes(out, checkup->shm_free);
-    }
-    dpari_text_char(out, '\n');
-}
-
-static void dpari_doctor_say_network(const dpari_site *site, const dpari_checkup *checkup,
-                                     dpar_text *out)
-{
-    const char *text;
-    int32_t i;
-    dpari_doctor_head(out, "network");
-    for (i = 0; i < checkup->links.count; i++) {
-        dpar_text_put(out, i > 0 ? ", " : "");
-        dpar_text_put(out, checkup->links.name[i]);
-        dpar_text_put(out, (checkup->up >> i & 1) ? "" : " (down)");
-    }
-    text = dpari_site_env(site, "NCCL_SOCKET_IFNAME");
-    if (text != NULL) {
-        dpari_text_print(out, "; NCCL_SOCKET_IFNAME=%s", text);
-    } else {
-        dpar_text_put(out, "; NCCL_SOCKET_IFNAME is not set");
-    }
-    dpar_text_put(out, checkup->slingshot ? "; Slingshot" : "");
-    dpar_text_put(out, checkup->infiniband ? "; InfiniBand\n" : "\n");
-    dpari_doctor_head(out, "GPUs");
-    dpari_text_int(out, checkup->gpus);
-    text = dpari_site_env(site, "CUDA_VISIBLE_DEVICES");
-    if (text != NULL) {
-        dpari_text_print(out, "; CUDA_VISIBLE_DEVICES=%s", text);
-    }
-    dpari_text_char(out, '\n');
-}
-
-static void dpari_doctor_say_use(const dpari_checkup *checkup, const dpar_comm *world,
-                                 dpar_text *out)
-{
-    dpari_doctor_head(out, "will use");
-    if (world != NULL) {
-        dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
-    } else if (checkup->job_status != DPAR_OK) {
-        dpar_text_put(out, "nothing as long as the launcher's numbers contradict each other; ");
-    } else if (dpari_doctor_spread(checkup)) {
-        dpar_text_put(out, "engine mpi (dpar_mpi.h), because shared memory joins only one node; ");
-    } else {
-        dpar_text_put(out, checkup->here > 1 ? "engine shm; " : "engine shm, one rank; ");
-    }
-    dpar_text_put(out, checkup->memfd ? "nameless memory (memfd); " : "files in /dev/shm; ");
-    if (checkup->cma == 0) {
-        dpar_text_put(out, "reads other ranks' memory (CMA); ");
-    } else {
-        dpar_text_put(out, "cannot read other ranks' memory (");
-        if (checkup->yama > 0) {
-            dpari_text_print(out, "yama ptrace_scope is %d", checkup->yama);
-        } else {
-            dpari_os_error(out, checkup->cma);
-            dpar_text_put(out, checkup->cma == EPERM ? ": seccomp or another user?" : "");
-        }
-        dpar_text_put(out, "); ");
-    }
-    dpar_text_put(out, checkup->here > checkup->allowed && checkup->here > 1
-                           ? "waits spin, yield, then sleep\n"
-                           : "waits spin, then sleep\n");
-}
-
-static void dpari_doctor_say_here(const dpari_site *site, const dpari_checkup *checkup,
-                                  const dpar_comm *world, dpar_text *out)
-{
-    char host[256];
-    dpari_doctor_host(host);
-    dpari_text_print(out, "dpar %d.%d.%d on %s\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
-                     DPAR_VERSION_PATCH, host);
-    dpari_doctor_say_job(checkup, out);
-    dpari_doctor_say_memory(checkup, out);
-    dpari_doctor_say_limits(checkup, out);
-    dpari_doctor_say_network(site, checkup, out);
-    dpari_doctor_say_use(checkup, world, out);
-    dpari_doctor_note(checkup, out);
-}
+/* ---- the public function --------------------------------------------------------------------- */
 
 /* Writes the report of this rank about itself if the communicator broke while the ranks were
  * compared. Returns the number of things that are wrong. */
@@ -2851,9 +1579,9 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 {
     const int together = world != NULL && world->size > 1;
     dpari_site here;
-    dpari_checkup *checkup = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *checkup);
-    int32_t wrong = -1;
-    if (checkup == NULL) {
+    dpari_doctor_rank *mine = (dpari_doctor_rank *)dpari_os_pages((int64_t)sizeof *mine);
+    int32_t wrong;
+    if (mine == NULL) {
         if (together) {
             dpar_comm_abort(world, DPAR_E_SYSTEM, "dpar_doctor: a rank has no page of memory left");
         }
@@ -2861,28 +1589,29 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
         return 1;
     }
     dpari_site_here(&here);
-    dpari_doctor_look(&here, checkup);
+    dpari_doctor_look(&here, &mine->facts);
     if (world != NULL) {
-        dpari_doctor_joined(world, checkup);
+        dpari_doctor_joined(world, &mine->facts);
     }
     if (together) {
-        wrong = dpari_doctor_together(&here, checkup, world, out);
-        if (wrong < 0) {
-            wrong = dpari_doctor_not_compared(&here, checkup, world, out);
-        } else if (world->rank > 0) {
-            dpari_os_unmap(checkup, (int64_t)sizeof *checkup);
+        wrong = dpari_doctor_together(&here, mine, world, out);
+        if (wrong >= 0 && world->rank > 0) {
+            dpari_os_unmap(mine, (int64_t)sizeof *mine);
             return wrong;
         }
+        if (wrong < 0) {
+            wrong = dpari_doctor_not_compared(&here, &mine->facts, world, out);
+        }
     } else {
-        dpari_doctor_say_here(&here, checkup, world, out);
-        wrong = dpari_doctor_judge(&here, checkup, out);
+        dpari_doctor_say(&here, &mine->facts, world, out);
+        wrong = dpari_doctor_judge(&here, &mine->facts, out);
     }
     if (wrong == 0) {
         dpar_text_put(out, "nothing is wrong\n");
     } else {
         dpari_text_print(out, wrong == 1 ? "%d thing is wrong\n" : "%d things are wrong\n", wrong);
     }
-    dpari_os_unmap(checkup, (int64_t)sizeof *checkup);
+    dpari_os_unmap(mine, (int64_t)sizeof *mine);
     return wrong;
 }
 

@@ -12,9 +12,10 @@
  *
  * prints a few lines ("launcher   Open MPI: rank 0 of 4, ..."), one "WRONG: ... -> what to do" for
  * each fault, and finally "nothing is wrong". With --join it also prints a line for each node, and
- * the latency and bandwidth inside nodes and between them. All of this is the report of
- * dpar_doctor; what --cluster measures is in measure.h. Exit code: 0 nothing is wrong, 1 something
- * is, 2 bad input. */
+ * the latency and bandwidth inside nodes and between them. To the report of dpar_doctor it adds
+ * what does not concern dpar itself (doctor_machine.h) and what must be measured (doctor_links.h);
+ * what --cluster measures is in measure.h. Exit code: 0 nothing is wrong, 1 something is, 2 bad
+ * input. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* CPU_SET */
 #endif
@@ -68,6 +69,10 @@ static const char help[] =
 
 #include "../helpers/measure.h"
 
+#include "doctor_machine.h"
+
+#include "doctor_links.h"
+
 static const char *cluster_path;
 static double cluster_seconds = 20.0;
 static int cluster_again;
@@ -93,55 +98,99 @@ static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *wh
     return dpar_cluster_read(was, text, strlen(text), why) < 0;
 }
 
-/* Prints the lines that say what is wrong. For rank -1 it prints the text without its last line,
- * the verdict. */
-static void print_lines(const char *text, int rank)
+/* Prints the text of dpar_doctor, which found `found` things, and what this program found: first
+ * the facts, then what is wrong, then how many things are. Returns the exit code. */
+static int print_report(const char *text, int found, const doctor_lines *facts,
+                        const doctor_lines *wrong)
 {
-    while (*text != 0) {
-        size_t n = strcspn(text, "\n");
-        if (rank < 0 && text[n] != 0 && text[n + 1] != 0) {
-            printf("%.*s\n", (int)n, text);
-        } else if (rank >= 0 && strncmp(text, "WRONG", 5) == 0) {
-            printf("rank %d: %.*s\n", rank, (int)n, text);
+    const char *line = text, *faults, *end;
+    const int all = found + wrong->wrong;
+    while (line[0] != 0 && strncmp(line, "WRONG: ", 7) != 0 && strncmp(line, "note: ", 6) != 0) {
+        end = strchr(line, '\n');
+        if (end == NULL || end[1] == 0) {
+            break; /* the verdict */
         }
-        text += n + (text[n] == '\n');
+        line = end + 1;
+    }
+    faults = line;
+    while ((end = strchr(line, '\n')) != NULL && end[1] != 0) {
+        line = end + 1;
+    }
+    printf("%.*s%s%.*s%s", (int)(faults - text), text, facts->text, (int)(line - faults), faults,
+           wrong->text);
+    if (wrong->wrong > DOCTOR_LINES) {
+        printf("... and %d more\n", wrong->wrong - DOCTOR_LINES);
+    }
+    if (all == 0) {
+        printf("nothing is wrong\n");
+    } else {
+        printf("%d thing%s wrong\n", all, all > 1 ? "s are" : " is");
+    }
+    return options_finish(all > 0);
+}
+
+/* Prints the lines WRONG of a rank that has lost the others. */
+static void print_lost(const char *text, int rank)
+{
+    for (; *text != 0; text += strcspn(text, "\n"), text += *text != 0) {
+        if (strncmp(text, "WRONG", 5) == 0) {
+            printf("rank %d: %.*s\n", rank, (int)strcspn(text, "\n"), text);
+        }
     }
 }
 
-/* Reports that the ranks could not connect, after what this rank finds about itself, which may be
- * the reason. */
-static int alone(const char *why, const char *remedy)
+/* Prints the report about this process. If `why` is not NULL, it says why the ranks could not
+ * connect; what this process finds about itself may be the reason. Returns the exit code. */
+static int alone(dpar_comm *world, const char *why, const char *remedy)
 {
-    static char text[16384];
+    static char text[16384], says[4096], faults[8192];
+    machine_facts machine;
+    doctor_lines facts, wrong;
     dpar_text out;
-    int wrong;
+    int found;
     dpar_text_init(&out, text, sizeof text);
-    wrong = 1 + (int)dpar_doctor(NULL, &out);
-    print_lines(text, -1);
-    printf("WRONG: the ranks could not connect: %s -> %s\n", why, remedy);
-    printf("%d thing%s wrong\n", wrong, wrong > 1 ? "s are" : " is");
-    return options_finish(1);
+    found = (int)dpar_doctor(world, &out);
+    doctor_lines_init(&facts, says, sizeof says);
+    doctor_lines_init(&wrong, faults, sizeof faults);
+    machine_look(&machine);
+    machine_say(&machine, &facts);
+    machine_judge(&machine, &wrong);
+    if (why != NULL) {
+        doctor_wrong(&wrong, "the ranks could not connect: %s -> %s", why, remedy);
+    }
+    return print_report(text, found, &facts, &wrong);
 }
 
-/* Prints the report of dpar_doctor. Without a communicator it is about this process only. Returns
- * the exit code. */
+/* Prints the report about all ranks. Returns the exit code. */
 static int look(dpar_comm *world)
 {
-    static char text[65536];
+    static char text[65536], says[16384], faults[16384];
+    machine_facts machine;
+    doctor_lines facts, wrong;
     dpar_text out;
-    int wrong;
-    dpar_text_init(&out, text, sizeof text);
-    wrong = (int)dpar_doctor(world, &out);
-    if (world == NULL || world->rank == 0) {
-        fputs(text, stdout);
-        if (out.used >= sizeof text) {
-            printf("\n(the report has %lu characters, of which these are the first %lu)\n",
-                   (unsigned long)out.used, (unsigned long)sizeof text - 1);
-        }
-    } else {
-        print_lines(text, (int)world->rank); /* prints nothing unless the ranks lost each other */
+    double newest, oldest, code;
+    int found;
+    if (world->size == 1) {
+        return alone(world, NULL, NULL);
     }
-    return options_finish(wrong > 0);
+    machine_look(&machine); /* now, because other ranks wait in dpar_doctor and use their cores */
+    dpar_text_init(&out, text, sizeof text);
+    found = (int)dpar_doctor(world, &out);
+    doctor_lines_init(&facts, says, sizeof says);
+    doctor_lines_init(&wrong, faults, sizeof faults);
+    newest = dpar_max(world, DPAR_VERSION);
+    oldest = dpar_min(world, DPAR_VERSION);
+    if (newest <= oldest) { /* ranks of another version may measure in another manner */
+        links_look(world, &machine, &facts, &wrong);
+    }
+    if (world->rank == 0) {
+        code = print_report(text, found, &facts, &wrong);
+    } else {
+        print_lost(text, (int)world->rank);
+        code = options_finish(found > 0);
+    }
+    code = dpar_max(world, code);
+    return world->status < 0 ? 1 : (int)code;
 }
 
 /* Checks, before anything is measured, that the file can be written. An existing file keeps its
@@ -271,7 +320,7 @@ static int alike(int size)
     }
     snprintf(why, sizeof why, "the launcher started %d ranks, but MPI knows only this one",
              (int)job.size);
-    return alone(why, "start it with the mpirun of the MPI whose mpicc built it");
+    return alone(NULL, why, "start it with the mpirun of the MPI whose mpicc built it");
 }
 
 static int together(void)
@@ -295,7 +344,7 @@ static int together(void)
             }
             dpar_comm_free(world);
         } else {
-            code = rank > 0 ? 1 : alone(why.text, "see this message");
+            code = rank > 0 ? 1 : alone(NULL, why.text, "see this message");
         }
     }
     MPI_Finalize();
@@ -310,8 +359,9 @@ static int together(void)
     dpar_why why;
     int code;
     if (dpar_init(&world, NULL, &why) != DPAR_OK) {
-        return alone(why.text, "start all ranks with one launcher, on one node, from one program "
-                               "(on several nodes use doctor_mpi)");
+        return alone(NULL, why.text,
+                     "start all ranks with one launcher, on one node, from one program "
+                     "(on several nodes use doctor_mpi)");
     }
     code = cluster_path != NULL ? gauge(world, 0, 1) : look(world);
     dpar_comm_free(world);
@@ -402,5 +452,5 @@ int main(int argc, char **argv)
     if (join) {
         return together();
     }
-    return cluster_path != NULL ? fork_and_gauge(argv[0], ranks) : look(NULL);
+    return cluster_path != NULL ? fork_and_gauge(argv[0], ranks) : alone(NULL, NULL, NULL);
 }

@@ -1072,8 +1072,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_SVG = 0
 
     ! ==== doctor ====
-    ! reports what dpar sees on this machine, how its ranks reach each other, how fast, and what is
-    ! wrong.
+    ! reports what dpar sees on this machine, how its ranks reach each other, and what is wrong, as
+    ! far as that can be found without measuring and concerns dpar.
 
     ! ==== halo_check ====
     ! checks whether a halo exchange (halo_exchange.h) brought the right values, for tests and for

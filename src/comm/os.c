@@ -801,7 +801,11 @@ static void dpari_os_group_cpus(dpari_available *available, const char *group, i
         period = dpari_os_of_group(group, "cpu.max", " ");
     }
     if (quota > 0 && period > 0) {
+        const double hundredths = (double)quota / (double)period * 100.0 + 0.5;
         available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
+        if (hundredths < (double)available->hundredths) {
+            available->hundredths = (int32_t)hundredths;
+        }
     }
 }
 
@@ -890,14 +894,14 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
+DPARI_API DPARI_COLD void dpari_os_available(dpari_available *available)
 {
     const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
     char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
     available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
     available->most = 0;
     available->group[0] = '\0';
-    available->cpus = INT32_MAX;
+    available->cpus = available->hundredths = INT32_MAX;
     dpari_os_text("/proc/self/cgroup", text, sizeof text);
     available->who = dpari_os_namespace("cgroup");
     for (const char *at = text; *at != '\0'; at++) {

@@ -76,6 +76,20 @@ DPARI_API uint64_t dpari_os_namespace(const char *kind);
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
 
+/* The available memory and processors, and what limits them. */
+typedef struct dpari_available {
+    int64_t bytes;      /* INT64_MAX if unknown */
+    int64_t most;       /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128];    /* path of that group below the directory where groups are mounted */
+    int32_t cpus;       /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int32_t hundredths; /* of a processor that quotas allow; INT32_MAX if unlimited */
+    uint64_t who;       /* equal for processes of one control group, and so under one quota */
+} dpari_available;
+/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
+ * to the root. Page cache that the system can drop counts as available. Processors are limited by
+ * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
+DPARI_API void dpari_os_available(dpari_available *a);
+
 /* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
  * The handle is the system's. */
 typedef struct dpari_thread {
@@ -197,21 +211,8 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* The available memory and processors, and what limits them. */
-typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX if unknown */
-    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
-    char group[128]; /* path of that group below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
-    int32_t padding;
-    uint64_t who; /* equal for processes of one control group, and so under one quota */
-} dpari_available;
-/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
- * to the root. Page cache that the system can drop counts as available. Processors are limited by
- * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
-DPARI_INTERNAL void dpari_os_available(dpari_available *a);
 /* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
- * directory where groups are mounted. Lowers bytes and cpus of *a. */
+ * directory where groups are mounted. Lowers bytes, cpus and hundredths of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is

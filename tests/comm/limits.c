@@ -64,18 +64,19 @@ static void limit_is(const char *text, int64_t bytes, int64_t most)
     CHECK_INT(a.most, most);
 }
 
-static void quota_is(const char *text, int32_t cpus)
+static void quota_is(const char *text, int32_t cpus, int32_t hundredths)
 {
     dpari_available a;
     memset(&a, 0, sizeof a);
     a.bytes = INT64_MAX;
-    a.cpus = INT32_MAX;
+    a.cpus = a.hundredths = INT32_MAX;
     dpari_os_groups(&a, text, root);
     CHECK_INT(a.cpus, cpus);
+    CHECK_INT(a.hundredths, hundredths);
 }
 
-/* Checks the number of whole processors: the quota over its period, at least 1, of the group and
- * all enclosing ones. */
+/* Checks the number of processors, whole ones (at least 1) and hundredths: the least quota over its
+ * period of the group and all enclosing ones. */
 static void test_quotas(void)
 {
     char remove_all[128];
@@ -85,21 +86,21 @@ static void test_quotas(void)
     folder("a/b");
     put("a/cpu.max", "350000 100000\n");
     put("a/b/cpu.max", "max 100000\n");
-    quota_is("0::/a/b\n", 3);
-    quota_is("0::/a\n", 3);
-    quota_is("0::/\n", INT32_MAX);
+    quota_is("0::/a/b\n", 3, 350);
+    quota_is("0::/a\n", 3, 350);
+    quota_is("0::/\n", INT32_MAX, INT32_MAX);
     put("a/b/cpu.max", "50000 100000\n");
-    quota_is("0::/a/b\n", 1);
+    quota_is("0::/a/b\n", 1, 50);
     folder("cpu");
     folder("cpu/job");
     put("cpu/cpu.cfs_quota_us", "-1\n");
     put("cpu/cpu.cfs_period_us", "100000\n");
-    put("cpu/job/cpu.cfs_quota_us", "200000\n");
+    put("cpu/job/cpu.cfs_quota_us", "225000\n");
     put("cpu/job/cpu.cfs_period_us", "100000\n");
-    quota_is("1:cpu:/job\n", 2);
-    quota_is("3:cpu,cpuacct:/job\n", 2);
-    quota_is("3:cpuset:/job\n2:memory:/job\n", INT32_MAX);
-    quota_is("1:cpu:/\n", INT32_MAX);
+    quota_is("1:cpu:/job\n", 2, 225);
+    quota_is("3:cpu,cpuacct:/job\n", 2, 225);
+    quota_is("3:cpuset:/job\n2:memory:/job\n", INT32_MAX, INT32_MAX);
+    quota_is("1:cpu:/\n", INT32_MAX, INT32_MAX);
     (void)snprintf(remove_all, sizeof remove_all, "rm -rf %s", root);
     CHECK_INT(system(remove_all), 0);
 }

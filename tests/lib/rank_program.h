@@ -18,21 +18,15 @@
 #include "bf16.h"
 #include "check.h"
 
+#include "../../helpers/clock.h"
+
 #include <stdlib.h>
-#include <time.h>
 
 typedef int (*rank_test)(dpar_comm *c, void *arg);
 
 static inline int failures(void)
 {
     return __atomic_load_n(&checks_failed, __ATOMIC_RELAXED);
-}
-
-static inline double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- numbers and memory ---- */

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Tests dpar_doctor when ranks call it together. Rank 0 gets the whole report, the others the
- * number of faults; a complaint is counted; messages of each level are measured; a different
- * deadline is found; the ranks stay synchronised, and the doctor's messages are not counted.
+/* Tests dpar_doctor when ranks call it together, and what commands/doctor.c measures then. Rank 0
+ * gets the whole report, the others the number of faults; a complaint is counted; messages of each
+ * level are measured; a different deadline is found; the ranks stay synchronised, and the messages
+ * of dpar_doctor are not counted.
  *     ./doctor_ranks [processes|threads] [ranks]      without arguments: both, 1 to 4 and 1 to 2 */
 #include "dpar_debug.h"
 #include "rank_program.h"
+
+#include "../../../commands/doctor_machine.h"
+
+#include "../../../commands/doctor_links.h"
 
 static __thread char *page; /* ranks may be threads */
 
@@ -42,9 +47,9 @@ static void says(const char *word)
 
 /* Checks the line of a level: the number of pairs, and numbers that a machine can have: 1 ns to 1
  * s, 1 MB/s to 1 TB/s. */
-static void level(const char *begins, int pairs)
+static void level(const char *text, const char *begins, int pairs)
 {
-    const char *line = strstr(page, begins);
+    const char *line = strstr(text, begins);
     double us = 0, rate = 0;
     char unit = 0;
     int n = 1;
@@ -70,20 +75,33 @@ static int sharing(const dpar_comm *c)
                                               : 1;
 }
 
-static void levels(const dpar_comm *c)
+/* Measures the links of all ranks, and checks the lines on rank 0. */
+static void levels(dpar_comm *c)
 {
     const int n = c->size, each = sharing(c), nodes = (n + each - 1) / each;
-    level("\nwithin     a node, by memory", n - nodes);
-    level("\nwithin     a node, by messages", nodes - 1);
-    level("\nbetween    nodes", 0);
-    CHECK((strstr(page, "not share memory with the first rank of the same node") != NULL) ==
-          (nodes > 1));
+    char *text = (char *)zeroed(1 << 14);
+    machine_facts machine;
+    doctor_lines facts, wrong;
+    machine_look(&machine);
+    doctor_lines_init(&facts, text, 1 << 13);
+    doctor_lines_init(&wrong, text + (1 << 13), 1 << 13);
+    links_look(c, &machine, &facts, &wrong);
+    CHECK_INT(machine.ranks, n);
+    if (c->rank == 0) {
+        CHECK(strstr(text, ", memory ") != NULL);
+        level(text, "\nwithin     a node, by memory", n - nodes);
+        level(text, "\nwithin     a node, by messages", nodes - 1);
+        level(text, "\nbetween    nodes", 0);
+        CHECK(strstr(wrong.text, "cannot be measured") == NULL);
+        CHECK((strstr(page, "not share memory with the first rank of the same node") != NULL) ==
+              (nodes > 1));
+    }
+    free(text);
 }
 
 static int each(dpar_comm *c, void *arg)
 {
-    static const char *const lines[] = {"dpar ", "\nlauncher   ", "\njoined     ",
-                                        "\nwithin     a node, by m"};
+    static const char *const lines[] = {"dpar ", "\nlauncher   ", "\njoined     "};
     int64_t sent[DPAR_CALL_COUNT];
     double deadline = c->timeout_s;
     int32_t wrong;
@@ -98,10 +116,8 @@ static int each(dpar_comm *c, void *arg)
     if (c->size > 1) {
         sent[DPAR_CALL_ALL_REDUCE] = c->sent[DPAR_CALL_ALL_REDUCE]; /* calls of this test */
         CHECK(memcmp(sent, c->sent, sizeof sent) == 0);
-        if (c->rank == 0) {
-            levels(c);
-            CHECK(strstr(page, "the deadline is") == NULL);
-        }
+        levels(c);
+        CHECK(strstr(page, "the deadline is") == NULL);
         c->timeout_s = c->rank == c->size - 1 ? deadline * 2 : deadline;
         wrong = asked(c);
         c->timeout_s = deadline;
