@@ -1758,6 +1758,7 @@ typedef struct dpari_stride {
     int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
+    int32_t to_bytes, from_bytes; /* of an element */
 } dpari_stride;
 
 /* Prepares a copy. The types must have bytes and be equal, or two of {F64, F32}, or two of {F32,
@@ -2996,7 +2997,9 @@ DPARI_INTERNAL dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *
  * to messages and back, and combines parts. Private. */
 
 enum {
-    DPARI_MOVE_BOXES = 64, /* boxes that a device moves in one call; the host moves each at once */
+    DPARI_MOVE_BOXES = 64,      /* boxes that a device moves in one call */
+    DPARI_MOVE_BOXES_HERE = 8,  /* boxes that the host moves in one call, which prepares equal ones
+                                   once */
     DPARI_MOVE_STAGE = 1 << 16, /* bytes of one part in `stage` */
     DPARI_MOVE_ZERO = 64        /* bytes of memory for dpari_array_zero */
 };
@@ -6675,8 +6678,7 @@ static void dpari_stride_scatter(const dpari_stride_rows *rows, const void *dens
 static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
-    const int32_t from_size = dpar_type_bytes(stride->from_type),
-                  to_size = dpar_type_bytes(stride->to_type);
+    const int32_t from_size = stride->from_bytes, to_size = stride->to_bytes;
     const int64_t count = rows->n * rows->rows;
     const void *in[2];
     void *out = room[1], *value = room[0];
@@ -6944,7 +6946,7 @@ static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char 
 static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t size = dpar_type_bytes(stride->to_type), most = (int64_t)sizeof room / size;
+    const int64_t size = stride->to_bytes, most = (int64_t)sizeof room / size;
     dpari_stride_loop *add = dpari_stride_dense_loop(stride, 0),
                       *both = dpari_stride_dense_loop(stride, 1);
     dpari_stride_rows some = *rows;
@@ -7067,8 +7069,7 @@ static void dpari_stride_some(const dpari_stride *stride, unsigned char *to,
     }
     if (stride->clear && !dpari_stride_zeroes(stride->loop)) {
         dpari_stride_wipe(&k,
-                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run
-                                                              : dpar_type_bytes(stride->from_type),
+                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run : stride->from_bytes,
                           stride->loop);
     }
 }
@@ -7165,8 +7166,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void
  * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int64_t to_size = dpar_type_bytes(piece->to_type),
-                  from_size = dpar_type_bytes(piece->from_type);
+    const int64_t to_size = stride->to_bytes, from_size = stride->from_bytes;
     int32_t d, i;
     for (d = piece->dims - 1; d >= 0; d--) {
         const int64_t n = piece->extent[d];
@@ -7277,8 +7277,7 @@ static void dpari_stride_turn_back(dpari_stride *stride)
 static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
                                        int64_t room)
 {
-    const int32_t size =
-        dpar_type_bytes(piece->ahead == DPARI_STRIDE_TO ? piece->to_type : piece->from_type);
+    const int32_t size = piece->ahead == DPARI_STRIDE_TO ? stride->to_bytes : stride->from_bytes;
     const int64_t bytes = stride->elements * size;
     stride->ahead = piece->ahead;
     stride->back = piece->back;
@@ -7308,10 +7307,9 @@ static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_
 
 static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int32_t size = dpar_type_bytes(stride->from_type);
-    const int together = stride->dims > 0 &&
-                         stride->dim[0].to == dpar_type_bytes(stride->to_type) &&
-                         stride->dim[0].from == size;
+    const int32_t size = stride->from_bytes;
+    const int together =
+        stride->dims > 0 && stride->dim[0].to == stride->to_bytes && stride->dim[0].from == size;
     int64_t room = INT64_MAX;
     stride->run = together ? stride->dim[0].count * size : size;
     if (stride->op == DPAR_COPY && stride->from_type == stride->to_type &&
@@ -7372,7 +7370,10 @@ static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *pi
 DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
                                                const dpari_stride_piece *piece)
 {
-    const int32_t width = dpar_type_bytes(piece->through);
+    const int32_t to_bytes = dpar_type_bytes(piece->to_type);
+    const int32_t from_bytes =
+        piece->from_type == piece->to_type ? to_bytes : dpar_type_bytes(piece->from_type);
+    const int32_t width = piece->through == 0 ? 0 : dpar_type_bytes(piece->through);
     int32_t d;
     stride->loop = DPARI_STRIDE_NONE;
     stride->dims = stride->asks = stride->ahead = stride->back = 0;
@@ -7383,10 +7384,10 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
     stride->run = stride->part = stride->turn = stride->to_start = stride->from_start = 0;
     stride->to_type = piece->to_type;
     stride->from_type = piece->from_type;
-    stride->through = width > 0 && width < dpar_type_bytes(piece->to_type) &&
-                              width < dpar_type_bytes(piece->from_type)
-                          ? piece->through
-                          : piece->from_type;
+    stride->to_bytes = to_bytes;
+    stride->from_bytes = from_bytes;
+    stride->through =
+        width > 0 && width < to_bytes && width < from_bytes ? piece->through : piece->from_type;
     stride->op = piece->op;
     stride->negate = piece->negate;
     stride->clear = piece->clear;
@@ -7450,7 +7451,7 @@ static void dpari_mem_box_prepare(dpari_stride *stride, const dpar_mem_box *box)
     int32_t d;
     p.back = p.ahead = p.wide = 0;
     p.beside = 0;
-    p.dims = box->dims;
+    p.dims = 0;
     p.to_type = box->to_type;
     p.from_type = box->from_type;
     p.through = box->round_type;
@@ -7458,9 +7459,12 @@ static void dpari_mem_box_prepare(dpari_stride *stride, const dpar_mem_box *box)
     p.negate = box->negate;
     p.clear = box->clear;
     for (d = 0; d < box->dims; d++) {
-        p.extent[d] = box->extent[d];
-        p.to[d] = box->to_stride[d];
-        p.from[d] = box->from_stride[d];
+        if (box->extent[d] != 1) { /* without a condition gcc would call memcpy for each array */
+            p.extent[p.dims] = box->extent[d];
+            p.to[p.dims] = box->to_stride[d];
+            p.from[p.dims] = box->from_stride[d];
+            p.dims++;
+        }
     }
     dpari_stride_prepare(stride, &p);
 }
@@ -20252,7 +20256,8 @@ DPARI_INTERNAL int64_t dpari_move_bytes(const dpari_move *move)
         !dpari_scratch_side(&bytes, move, in) ||
         !dpari_scratch_add(&bytes, 2 * (streams + 1), (int64_t)sizeof(void *)) ||
         !dpari_scratch_add(&bytes, move->comm->size, 4 * 8) ||
-        !dpari_scratch_add(&bytes, move->comm->mem != NULL ? DPARI_MOVE_BOXES : 1,
+        !dpari_scratch_add(&bytes,
+                           move->comm->mem != NULL ? DPARI_MOVE_BOXES : DPARI_MOVE_BOXES_HERE,
                            (int64_t)sizeof(dpar_mem_box)) ||
         !dpari_scratch_add(&bytes, stages, DPARI_MOVE_STAGE) ||
         !dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO)) {
@@ -20440,7 +20445,7 @@ DPARI_INTERNAL void dpari_move_build(dpari_move *move)
     unsigned char *scratch = (unsigned char *)move->scratch, *there = (unsigned char *)move->there;
     dpari_move_boxes *boxes = &move->boxes;
     move->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    boxes->most = 1;
+    boxes->most = DPARI_MOVE_BOXES_HERE;
     if (move->comm->mem != NULL) {
         boxes->most = DPARI_MOVE_BOXES;
         move->zero = there + (64 - (uintptr_t)there % 64) % 64;

@@ -53,7 +53,7 @@ static void dpari_mem_box_prepare(dpari_stride *stride, const dpar_mem_box *box)
     int32_t d;
     p.back = p.ahead = p.wide = 0;
     p.beside = 0;
-    p.dims = box->dims;
+    p.dims = 0;
     p.to_type = box->to_type;
     p.from_type = box->from_type;
     p.through = box->round_type;
@@ -61,9 +61,12 @@ static void dpari_mem_box_prepare(dpari_stride *stride, const dpar_mem_box *box)
     p.negate = box->negate;
     p.clear = box->clear;
     for (d = 0; d < box->dims; d++) {
-        p.extent[d] = box->extent[d];
-        p.to[d] = box->to_stride[d];
-        p.from[d] = box->from_stride[d];
+        if (box->extent[d] != 1) { /* without a condition gcc would call memcpy for each array */
+            p.extent[p.dims] = box->extent[d];
+            p.to[p.dims] = box->to_stride[d];
+            p.from[p.dims] = box->from_stride[d];
+            p.dims++;
+        }
     }
     dpari_stride_prepare(stride, &p);
 }
