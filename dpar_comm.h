@@ -1772,6 +1772,7 @@ typedef struct dpari_stride {
     int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
+    int32_t to_bytes, from_bytes; /* of an element */
 } dpari_stride;
 
 /* Prepares a copy. The types must have bytes and be equal, or two of {F64, F32}, or two of {F32,
@@ -1960,7 +1961,7 @@ DPARI_FN void dpari_mem_piece(const dpar_mem_box *box, dpari_stride_piece *piece
     int32_t d;
     piece->back = piece->ahead = piece->wide = 0;
     piece->beside = 0;
-    piece->dims = box->dims;
+    piece->dims = 0;
     piece->to_type = box->to_type;
     piece->from_type = box->from_type;
     piece->through = box->round_type;
@@ -1968,9 +1969,12 @@ DPARI_FN void dpari_mem_piece(const dpar_mem_box *box, dpari_stride_piece *piece
     piece->negate = box->negate;
     piece->clear = box->clear;
     for (d = 0; d < box->dims; d++) {
-        piece->extent[d] = box->extent[d];
-        piece->to[d] = box->to_stride[d];
-        piece->from[d] = box->from_stride[d];
+        if (box->extent[d] != 1) { /* without a condition gcc would call memcpy for each array */
+            piece->extent[piece->dims] = box->extent[d];
+            piece->to[piece->dims] = box->to_stride[d];
+            piece->from[piece->dims] = box->from_stride[d];
+            piece->dims++;
+        }
     }
 }
 /* Copies one box, as the `move` of a table does. Fails with DPAR_E_ARG, without a message, if types
@@ -3021,7 +3025,9 @@ DPARI_INTERNAL dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *
  * to messages and back, and combines parts. Private. */
 
 enum {
-    DPARI_MOVE_BOXES = 64, /* boxes that a device moves in one call; the host moves each at once */
+    DPARI_MOVE_BOXES = 64,      /* boxes that a device moves in one call */
+    DPARI_MOVE_BOXES_HERE = 8,  /* boxes that the host moves in one call, which prepares equal ones
+                                   once */
     DPARI_MOVE_STAGE = 1 << 16, /* bytes of one part in `stage` */
     DPARI_MOVE_ZERO = 64        /* bytes of memory for dpari_array_zero */
 };
@@ -6704,8 +6710,7 @@ static void dpari_stride_scatter(const dpari_stride_rows *rows, const void *dens
 static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
-    const int32_t from_size = dpar_type_bytes(stride->from_type),
-                  to_size = dpar_type_bytes(stride->to_type);
+    const int32_t from_size = stride->from_bytes, to_size = stride->to_bytes;
     const int64_t count = rows->n * rows->rows;
     const void *in[2];
     void *out = room[1], *value = room[0];
@@ -6973,7 +6978,7 @@ static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char 
 static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t size = dpar_type_bytes(stride->to_type), most = (int64_t)sizeof room / size;
+    const int64_t size = stride->to_bytes, most = (int64_t)sizeof room / size;
     dpari_stride_loop *add = dpari_stride_dense_loop(stride, 0),
                       *both = dpari_stride_dense_loop(stride, 1);
     dpari_stride_rows some = *rows;
@@ -7096,8 +7101,7 @@ static void dpari_stride_some(const dpari_stride *stride, unsigned char *to,
     }
     if (stride->clear && !dpari_stride_zeroes(stride->loop)) {
         dpari_stride_wipe(&k,
-                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run
-                                                              : dpar_type_bytes(stride->from_type),
+                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run : stride->from_bytes,
                           stride->loop);
     }
 }
@@ -7194,8 +7198,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void
  * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int64_t to_size = dpar_type_bytes(piece->to_type),
-                  from_size = dpar_type_bytes(piece->from_type);
+    const int64_t to_size = stride->to_bytes, from_size = stride->from_bytes;
     int32_t d, i;
     for (d = piece->dims - 1; d >= 0; d--) {
         const int64_t n = piece->extent[d];
@@ -7306,8 +7309,7 @@ static void dpari_stride_turn_back(dpari_stride *stride)
 static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
                                        int64_t room)
 {
-    const int32_t size =
-        dpar_type_bytes(piece->ahead == DPARI_STRIDE_TO ? piece->to_type : piece->from_type);
+    const int32_t size = piece->ahead == DPARI_STRIDE_TO ? stride->to_bytes : stride->from_bytes;
     const int64_t bytes = stride->elements * size;
     stride->ahead = piece->ahead;
     stride->back = piece->back;
@@ -7337,10 +7339,9 @@ static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_
 
 static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int32_t size = dpar_type_bytes(stride->from_type);
-    const int together = stride->dims > 0 &&
-                         stride->dim[0].to == dpar_type_bytes(stride->to_type) &&
-                         stride->dim[0].from == size;
+    const int32_t size = stride->from_bytes;
+    const int together =
+        stride->dims > 0 && stride->dim[0].to == stride->to_bytes && stride->dim[0].from == size;
     int64_t room = INT64_MAX;
     stride->run = together ? stride->dim[0].count * size : size;
     if (stride->op == DPAR_COPY && stride->from_type == stride->to_type &&
@@ -7401,7 +7402,10 @@ static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *pi
 DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
                                                const dpari_stride_piece *piece)
 {
-    const int32_t width = dpar_type_bytes(piece->through);
+    const int32_t to_bytes = dpar_type_bytes(piece->to_type);
+    const int32_t from_bytes =
+        piece->from_type == piece->to_type ? to_bytes : dpar_type_bytes(piece->from_type);
+    const int32_t width = piece->through == 0 ? 0 : dpar_type_bytes(piece->through);
     int32_t d;
     stride->loop = DPARI_STRIDE_NONE;
     stride->dims = stride->asks = stride->ahead = stride->back = 0;
@@ -7412,10 +7416,10 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
     stride->run = stride->part = stride->turn = stride->to_start = stride->from_start = 0;
     stride->to_type = piece->to_type;
     stride->from_type = piece->from_type;
-    stride->through = width > 0 && width < dpar_type_bytes(piece->to_type) &&
-                              width < dpar_type_bytes(piece->from_type)
-                          ? piece->through
-                          : piece->from_type;
+    stride->to_bytes = to_bytes;
+    stride->from_bytes = from_bytes;
+    stride->through =
+        width > 0 && width < to_bytes && width < from_bytes ? piece->through : piece->from_type;
     stride->op = piece->op;
     stride->negate = piece->negate;
     stride->clear = piece->clear;
@@ -7454,27 +7458,49 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Copies a box that dpari_mem_box_fits has checked. */
-static void dpari_mem_box_move(const dpar_mem_box *box)
+/* True if two boxes differ in their addresses only. */
+static int dpari_mem_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
-    dpari_stride_piece piece;
-    dpari_stride stride;
-    dpari_mem_piece(box, &piece);
-    dpari_stride_prepare(&stride, &piece);
-    dpari_stride_run(&stride, box->to, box->from);
+    int32_t d;
+    if (a->dims != b->dims || a->to_type != b->to_type || a->from_type != b->from_type ||
+        a->round_type != b->round_type || a->op != b->op || a->negate != b->negate ||
+        a->clear != b->clear) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
+            a->from_stride[d] != b->from_stride[d]) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
+/* Prepares the copy of a box that dpari_mem_box_fits has checked. */
+static void dpari_mem_box_prepare(dpari_stride *stride, const dpar_mem_box *box)
+{
+    dpari_stride_piece piece;
+    dpari_mem_piece(box, &piece);
+    dpari_stride_prepare(stride, &piece);
+}
+
+/* Many lists have boxes of the same shape, which are checked and prepared once. */
 DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
+    dpari_stride stride;
     int32_t i;
     (void)ctx;
     for (i = 0; i < n; i++) {
-        if (!dpari_mem_box_fits(&boxes[i])) {
+        if ((i == 0 || !dpari_mem_box_same(&boxes[i], &boxes[i - 1])) &&
+            !dpari_mem_box_fits(&boxes[i])) {
             return DPAR_E_ARG;
         }
     }
     for (i = 0; i < n; i++) {
-        dpari_mem_box_move(&boxes[i]);
+        if (i == 0 || !dpari_mem_box_same(&boxes[i], &boxes[i - 1])) {
+            dpari_mem_box_prepare(&stride, &boxes[i]);
+        }
+        dpari_stride_run(&stride, boxes[i].to, boxes[i].from);
     }
     return DPAR_OK;
 }
@@ -20245,7 +20271,8 @@ DPARI_INTERNAL int64_t dpari_move_bytes(const dpari_move *move)
         !dpari_scratch_side(&bytes, move, in) ||
         !dpari_scratch_add(&bytes, 2 * (streams + 1), (int64_t)sizeof(void *)) ||
         !dpari_scratch_add(&bytes, move->comm->size, 4 * 8) ||
-        !dpari_scratch_add(&bytes, move->comm->mem != NULL ? DPARI_MOVE_BOXES : 1,
+        !dpari_scratch_add(&bytes,
+                           move->comm->mem != NULL ? DPARI_MOVE_BOXES : DPARI_MOVE_BOXES_HERE,
                            (int64_t)sizeof(dpar_mem_box)) ||
         !dpari_scratch_add(&bytes, stages, DPARI_MOVE_STAGE) ||
         !dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO)) {
@@ -20433,7 +20460,7 @@ DPARI_INTERNAL void dpari_move_build(dpari_move *move)
     unsigned char *scratch = (unsigned char *)move->scratch, *there = (unsigned char *)move->there;
     dpari_move_boxes *boxes = &move->boxes;
     move->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    boxes->most = 1;
+    boxes->most = DPARI_MOVE_BOXES_HERE;
     if (move->comm->mem != NULL) {
         boxes->most = DPARI_MOVE_BOXES;
         move->zero = there + (64 - (uintptr_t)there % 64) % 64;

@@ -2357,6 +2357,8 @@ DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, 
 #define DPARI_LANES_ASM 0
 #endif
 
+enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 }; /* chains of a sum in f64, and in f32 */
+
 #if DPARI_LANES_VECTOR
 #define DPARI_LANES_INLINE static inline __attribute__((always_inline))
 typedef double dpari_lanes_d4 __attribute__((vector_size(32)));
@@ -2371,7 +2373,6 @@ typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
 typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
 #endif
 typedef int32_t dpari_lanes_i8 __attribute__((vector_size(32)));
-enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
@@ -3232,10 +3233,11 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
 
 /* ==== host/vector_loops.c ==== */
 
-/* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop exists
- * in two versions: with GCC's vector extensions, for AVX2 if the CPU has it at run time, and for
- * single elements. Both give the same bits, because sums have 16 chains (8 in f32) with a fixed
- * order, and products are not fused with sums. vector_loops.h describes each loop.
+/* Vectorised loops over rows, for norms, cross-entropy, attention and 8-bit codes. Each loop has
+ * two parts: whole vectors, with GCC's vector extensions, and then the elements that are left.
+ * Without vectors, or if the CPU is not queried, the second part processes all elements. Both give
+ * the same bits, because sums have 16 chains (8 in f32) with a fixed order, and products are not
+ * fused with sums. vector_loops.h describes each loop.
  *
  * dpari_lanes_for returns the table of functions for this CPU. layers.c, layers_norm.c, sequence.c
  * and tests call it. */
@@ -3249,10 +3251,18 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
 }
 
 #if DPARI_LANES_VECTOR
+/* The number of elements that `loop` has processed by whole vectors. On x86-64 only the loops for
+ * AVX2 (wide = 1) do so. */
+#define DPARI_LANES_WHOLE(wide, loop) ((wide) || !DPARI_LANES_ASKED ? (loop) : 0)
+#else
+#define DPARI_LANES_INLINE static
+#define DPARI_LANES_WHOLE(wide, loop) ((void)(wide), 0)
+#endif
 
 /* ---- sums and maps of rows ------------------------------------------------------------------- */
 
-/* Sixteen doubles: the 16 chains of a sum, or 16 elements of a row. */
+/* The 16 chains of a sum, or 16 elements of a row. */
+#if DPARI_LANES_VECTOR
 typedef struct dpari_lanes_16 {
     dpari_lanes_d4 v[4];
 } dpari_lanes_16;
@@ -3270,7 +3280,8 @@ DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-DPARI_LANES_INLINE void dpari_lanes_widen(double *to, const float *from, int64_t n, int wide)
+DPARI_LANES_INLINE int64_t dpari_lanes_widen_whole(double *to, const float *from, int64_t n,
+                                                   int wide)
 {
     int64_t i;
     for (i = 0; i + 8 <= n; i += 8) {
@@ -3283,12 +3294,11 @@ DPARI_LANES_INLINE void dpari_lanes_widen(double *to, const float *from, int64_t
         dpari_lanes_put(to + i, &x);
         dpari_lanes_put(to + i + 4, &y);
     }
-    for (; i < n; i++) {
-        to[i] = (double)from[i];
-    }
+    return i;
 }
 
-DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t n, int wide)
+DPARI_LANES_INLINE int64_t dpari_lanes_thin_whole(float *to, const double *from, int64_t n,
+                                                  int wide)
 {
     int64_t i;
     for (i = 0; i + 8 <= n; i += 8) {
@@ -3301,9 +3311,7 @@ DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t 
         dpari_lanes_put(to + i, &a);
         dpari_lanes_put(to + i + 4, &b);
     }
-    for (; i < n; i++) {
-        to[i] = (float)from[i];
-    }
+    return i;
 }
 
 /* Loads elements i .. i + 15 as doubles; dpari_lanes_store does the opposite. */
@@ -3330,83 +3338,110 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
     }
 }
 
-/* Copies the last elements, from i on, to `room`, and fills the remainder of `room` with `rest`. */
-DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
-                                                     int64_t n, int32_t type, double rest)
+#else
+typedef struct dpari_lanes_16 {
+    double v[DPARI_LANES_D];
+} dpari_lanes_16;
+
+static void dpari_lanes_all(dpari_lanes_16 *to, double x)
 {
-    int64_t k;
+    int32_t k;
     for (k = 0; k < DPARI_LANES_D; k++) {
-        room[k] = i + k < n ? dpari_element_get(x, type, i + k) : rest;
+        to->v[k] = x;
     }
-    return room;
 }
 
-DPARI_STATIC_NOINLINE void dpari_lanes_last_store(void *x, int64_t i, int64_t n, int32_t type,
-                                                  const double *room)
+static double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
-    int64_t k;
-    for (k = 0; i + k < n; k++) {
-        dpari_element_put(x, type, i + k, room[k]);
+    double c[DPARI_LANES_D];
+    int32_t k, half;
+    dpari_elements_bits(c, x, sizeof c);
+    for (half = DPARI_LANES_D / 2; half > 0; half /= 2) {
+        for (k = 0; k < half; k++) {
+            c[k] += c[k + half];
+        }
+    }
+    return c[0];
+}
+#endif
+
+DPARI_LANES_INLINE void dpari_lanes_widen(double *to, const float *from, int64_t n, int wide)
+{
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_widen_whole(to, from, n, wide));
+    for (; i < n; i++) {
+        to[i] = (double)from[i];
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t n, int wide)
+{
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_thin_whole(to, from, n, wide));
+    for (; i < n; i++) {
+        to[i] = (float)from[i];
     }
 }
 
 /* What a sum adds: x, (x - mean)^2, x (y - mean), or the latter and x separately. */
 enum { DPARI_LANES_TOTAL, DPARI_LANES_ABOUT, DPARI_LANES_PRODUCT, DPARI_LANES_BOTH };
 
-DPARI_LANES_INLINE void dpari_lanes_sum_16(dpari_lanes_16 *sum, dpari_lanes_16 *first, int what,
-                                           const void *x, const void *y, double mean, int64_t i,
-                                           int32_t type, int wide)
+#if DPARI_LANES_VECTOR
+DPARI_LANES_INLINE int64_t dpari_lanes_sum_whole(dpari_lanes_16 *sum, dpari_lanes_16 *first,
+                                                 int what, const void *x, const void *y,
+                                                 int32_t type, double mean, int64_t n, int wide)
 {
     const dpari_lanes_d4 less = DPARI_LANES_ALL4(mean);
     dpari_lanes_16 p, z;
-    dpari_lanes_load(&p, x, i, type, wide);
-    if (what == DPARI_LANES_TOTAL) {
-        DPARI_FOUR(sum->v[q] += p.v[q]);
-    } else if (what == DPARI_LANES_ABOUT) {
-        DPARI_FOUR(sum->v[q] += (p.v[q] - less) * (p.v[q] - less));
-    } else {
-        dpari_lanes_load(&z, y, i, type, wide);
-        DPARI_FOUR(sum->v[q] += p.v[q] * (z.v[q] - less));
+    int64_t i;
+    for (i = 0; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_load(&p, x, i, type, wide);
+        if (what == DPARI_LANES_TOTAL) {
+            DPARI_FOUR(sum->v[q] += p.v[q]);
+        } else if (what == DPARI_LANES_ABOUT) {
+            DPARI_FOUR(sum->v[q] += (p.v[q] - less) * (p.v[q] - less));
+        } else {
+            dpari_lanes_load(&z, y, i, type, wide);
+            DPARI_FOUR(sum->v[q] += p.v[q] * (z.v[q] - less));
+        }
+        if (what == DPARI_LANES_BOTH) {
+            DPARI_FOUR(first->v[q] += p.v[q]);
+        }
     }
-    if (what == DPARI_LANES_BOTH) {
-        DPARI_FOUR(first->v[q] += p.v[q]);
-    }
+    return i;
 }
+#endif
 
 /* Adds up a row. total: the sum of x if `what` is BOTH. */
 DPARI_LANES_INLINE double dpari_lanes_sum(int what, const void *x, const void *y, int32_t type,
                                           double mean, int64_t n, double *total, int wide)
 {
     dpari_lanes_16 sum, first;
-    double room[2][DPARI_LANES_D];
-    int64_t i = 0;
+    double c[DPARI_LANES_D], d[DPARI_LANES_D];
+    int64_t i;
     dpari_lanes_all(&sum, 0.0);
     dpari_lanes_all(&first, 0.0);
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_sum_16(&sum, &first, what, x, y, mean, i, type, wide);
-    }
+    i = DPARI_LANES_WHOLE(wide,
+                          dpari_lanes_sum_whole(&sum, &first, what, x, y, type, mean, n, wide));
     if (i < n) {
-        (void)dpari_lanes_last(room[0], x, i, n, type, what == DPARI_LANES_ABOUT ? mean : 0.0);
-        if (what >= DPARI_LANES_PRODUCT) {
-            (void)dpari_lanes_last(room[1], y, i, n, type, mean);
+        dpari_elements_bits(c, &sum, sizeof c);
+        dpari_elements_bits(d, &first, sizeof d);
+        for (; i < n; i++) {
+            const double each = dpari_element_get(x, type, i);
+            double by = 1.0;
+            if (what == DPARI_LANES_ABOUT) {
+                by = each - mean;
+            } else if (what != DPARI_LANES_TOTAL) {
+                by = dpari_element_get(y, type, i) - mean;
+            }
+            c[i % DPARI_LANES_D] += (what == DPARI_LANES_ABOUT ? by : each) * by;
+            d[i % DPARI_LANES_D] += each;
         }
-        dpari_lanes_sum_16(&sum, &first, what, room[0], room[1], mean, 0, DPAR_F64, wide);
+        dpari_elements_bits(&sum, c, sizeof c);
+        dpari_elements_bits(&first, d, sizeof d);
     }
     if (what == DPARI_LANES_BOTH) {
         *total = dpari_lanes_fold(&first);
     }
     return dpari_lanes_fold(&sum);
-}
-
-DPARI_LANES_INLINE double dpari_lanes_total(const void *x, int32_t type, int64_t n, int wide)
-{
-    return dpari_lanes_sum(DPARI_LANES_TOTAL, x, x, type, 0.0, n, NULL, wide);
-}
-
-DPARI_LANES_INLINE double dpari_lanes_about(const void *x, int32_t type, double mean, int64_t n,
-                                            int wide)
-{
-    return dpari_lanes_sum(DPARI_LANES_ABOUT, x, x, type, mean, n, NULL, wide);
 }
 
 DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int32_t type,
@@ -3418,34 +3453,30 @@ DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int3
     return dpari_lanes_sum(DPARI_LANES_PRODUCT, x, y, type, mean, n, NULL, wide);
 }
 
+#if DPARI_LANES_VECTOR
 DPARI_LANES_INLINE void dpari_lanes_more(dpari_lanes_d4 *a, const dpari_lanes_d4 *x)
 {
     const dpari_lanes_u4 above = (dpari_lanes_u4)(*x > *a);
     *a = (dpari_lanes_d4)(((dpari_lanes_u4)*x & above) | ((dpari_lanes_u4)*a & ~above));
 }
 
-DPARI_LANES_INLINE double dpari_lanes_largest(const void *x, int32_t type, double most, int64_t n,
-                                              int wide)
+DPARI_LANES_INLINE int64_t dpari_lanes_largest_whole(double *most, const void *x, int32_t type,
+                                                     int64_t n, int wide)
 {
     dpari_lanes_16 all, p;
-    double room[DPARI_LANES_D];
-    int64_t i = 0;
-    dpari_lanes_all(&all, most);
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+    int64_t i, k;
+    dpari_lanes_all(&all, *most);
+    for (i = 0; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
         dpari_lanes_load(&p, x, i, type, wide);
-        DPARI_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
-    }
-    if (i < n) {
-        dpari_lanes_load(&p, dpari_lanes_last(room, x, i, n, type, most), 0, DPAR_F64, wide);
         DPARI_FOUR(dpari_lanes_more(&all.v[q], &p.v[q]));
     }
     dpari_lanes_more(&all.v[0], &all.v[1]);
     dpari_lanes_more(&all.v[2], &all.v[3]);
     dpari_lanes_more(&all.v[0], &all.v[2]);
-    for (i = 0; i < 4; i++) {
-        most = all.v[0][i] > most ? all.v[0][i] : most;
+    for (k = 0; k < 4; k++) {
+        *most = all.v[0][k] > *most ? all.v[0][k] : *most;
     }
-    return most;
+    return i;
 }
 
 /* Computes 16 elements of `line`, or of `slope` if y is not NULL. */
@@ -3468,36 +3499,17 @@ DPARI_LANES_INLINE void dpari_lanes_map_16(void *to, const void *x, const void *
     dpari_lanes_store(to, i, type, &p, wide);
 }
 
-DPARI_LANES_INLINE void dpari_lanes_line(void *to, const void *x, int32_t type, const double *by,
-                                         int64_t n, int wide)
+DPARI_LANES_INLINE int64_t dpari_lanes_map_whole(void *to, const void *x, const void *y,
+                                                 int32_t type, const double *by, int64_t n,
+                                                 int wide)
 {
-    const double with[3] = {by[0], by[1], by[2]};
-    double room[DPARI_LANES_D];
-    int64_t i = 0;
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
-        dpari_lanes_map_16(to, x, NULL, i, type, with, wide);
-    }
-    if (i < n) {
-        dpari_lanes_map_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), NULL, 0, DPAR_F64,
-                           with, wide);
-        dpari_lanes_last_store(to, i, n, type, room);
-    }
-}
-
-DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y, int32_t type,
-                                          const double *by, int64_t n, int wide)
-{
-    const double with[5] = {by[0], by[1], by[2], by[3], by[4]};
-    double room[2][DPARI_LANES_D];
-    int64_t i = 0;
-    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+    const double last = y != NULL ? by[4] : 0.0;
+    const double with[5] = {by[0], by[1], by[2], y != NULL ? by[3] : 0.0, last};
+    int64_t i;
+    for (i = 0; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
         dpari_lanes_map_16(to, x, y, i, type, with, wide);
     }
-    if (i < n) {
-        dpari_lanes_map_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
-                           dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with, wide);
-        dpari_lanes_last_store(to, i, n, type, room[0]);
-    }
+    return i;
 }
 
 /* Computes the smaller of x and `most`. A NaN in x remains. */
@@ -3584,37 +3596,27 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     }
 }
 
-/* The same loop processes full groups of 16 elements and then the last elements, which are copied
- * to `room`. */
-DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
-                                           int64_t n, int wide)
+/* The last elements are completed to a vector too, because one power takes as long as a vector. */
+DPARI_LANES_INLINE int64_t dpari_lanes_exps_whole(dpari_lanes_16 *sum, void *to, const void *x,
+                                                  int32_t type, const double *by, int64_t n,
+                                                  int wide)
 {
     const double with[3] = {by[0], by[1], by[2]};
-    const int64_t whole = n - n % DPARI_LANES_D;
-    const void *at = x;
-    void *out = to;
-    int32_t as = type;
-    int64_t i = 0, end = whole;
     double room[DPARI_LANES_D];
-    dpari_lanes_16 sum;
-    dpari_lanes_all(&sum, 0.0);
-    for (;;) {
-        for (; i < end; i += DPARI_LANES_D) {
-            dpari_lanes_exps_16(&sum, out, at, i, as, with, wide);
-        }
-        if (at == room || whole == n) {
-            break;
-        }
-        at = dpari_lanes_last(room, x, whole, n, type, with[0] - 1000.0);
-        out = to != NULL ? room : NULL;
-        as = DPAR_F64;
-        i = 0;
-        end = DPARI_LANES_D;
+    int64_t i, k;
+    for (i = 0; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_exps_16(sum, to, x, i, type, with, wide);
     }
-    if (to != NULL && whole < n) {
-        dpari_lanes_last_store(to, whole, n, type, room);
+    if (i < n) {
+        for (k = 0; k < DPARI_LANES_D; k++) {
+            room[k] = i + k < n ? dpari_element_get(x, type, i + k) : with[0] - 1000.0;
+        }
+        dpari_lanes_exps_16(sum, to != NULL ? room : NULL, room, 0, DPAR_F64, with, wide);
+        for (k = 0; to != NULL && i + k < n; k++) {
+            dpari_element_put(to, type, i + k, room[k]);
+        }
     }
-    return dpari_lanes_fold(&sum);
+    return n;
 }
 
 /* Computes x = log(1 + x) = 2 atanh(x / (2 + x)) for 0 <= x <= 1. The argument of atanh is at most
@@ -3640,29 +3642,112 @@ DPARI_LANES_INLINE void dpari_lanes_log(dpari_lanes_d4 *x)
     *x = sum * y;
 }
 
-DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
+DPARI_LANES_INLINE int64_t dpari_lanes_logs_whole(double *x, int64_t n)
 {
-    double room[4] = {0.0, 0.0, 0.0, 0.0};
     dpari_lanes_d4 p;
-    int64_t i, k;
+    int64_t i;
     for (i = 0; i + 4 <= n; i += 4) {
         dpari_lanes_get(&p, x + i);
         dpari_lanes_log(&p);
         dpari_lanes_put(x + i, &p);
     }
-    for (k = 0; k < n - i; k++) {
-        room[k] = x[i + k];
+    return i;
+}
+
+/* Computes e^x with the operations of dpari_lanes_exp. */
+DPARI_LANES_INLINE double dpari_lanes_exp_one(double x)
+{
+    const double y = x > 709.0 ? 709.0 : x;
+    const double turned = y * 1.4426950408889634 + 6755399441055744.0;
+    const double k = turned - 6755399441055744.0;
+    const double f = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
+    const double f2 = f * f, f4 = f2 * f2;
+    const double a = (f + 1.0) + (f * (1.0 / 6.0) + 0.5) * f2;
+    const double b = (f * (1.0 / 120.0) + 1.0 / 24.0) + (f * (1.0 / 5040.0) + 1.0 / 720.0) * f2;
+    const double c =
+        (f * (1.0 / 362880.0) + 1.0 / 40320.0) + (f * (1.0 / 39916800.0) + 1.0 / 3628800.0) * f2;
+    const double sum = (a + b * f4) + (c + f4 * (1.0 / 479001600.0)) * (f4 * f4);
+    uint64_t bits;
+    double power;
+    if (x < -708.0 || x != x) {
+        return x < -708.0 ? 0.0 : x;
     }
-    dpari_lanes_get(&p, room);
-    dpari_lanes_log(&p);
-    dpari_lanes_put(room, &p);
-    for (k = 0; k < n - i; k++) {
-        x[i + k] = room[k];
+    dpari_elements_bits(&bits, &turned, 8);
+    bits = (bits << 52) + (UINT64_C(1023) << 52);
+    dpari_elements_bits(&power, &bits, 8);
+    return sum * power;
+}
+#else
+/* doubles may have extra precision, with which the function above would be wrong */
+#define dpari_lanes_exp_one(x) dpari_exp(x)
+#endif
+
+DPARI_LANES_INLINE double dpari_lanes_largest(const void *x, int32_t type, double most, int64_t n,
+                                              int wide)
+{
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_largest_whole(&most, x, type, n, wide));
+    for (; i < n; i++) {
+        const double each = dpari_element_get(x, type, i);
+        most = each > most ? each : most;
+    }
+    return most;
+}
+
+/* Computes `line`, or `slope` if y is not NULL. */
+DPARI_LANES_INLINE void dpari_lanes_map(void *to, const void *x, const void *y, int32_t type,
+                                        const double *by, int64_t n, int wide)
+{
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_map_whole(to, x, y, type, by, n, wide));
+    for (; i < n; i++) {
+        double v = dpari_element_get(x, type, i);
+        if (y == NULL) {
+            v = by[0] * (v - by[1]) + by[2];
+        } else {
+            v = by[0] * (by[1] * dpari_element_get(y, type, i) - by[2] - (v - by[3]) * by[4]);
+        }
+        dpari_element_put(to, type, i, v);
+    }
+}
+
+DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
+                                           int64_t n, int wide)
+{
+    dpari_lanes_16 sum;
+    double c[DPARI_LANES_D];
+    int64_t i;
+    dpari_lanes_all(&sum, 0.0);
+    i = DPARI_LANES_WHOLE(wide, dpari_lanes_exps_whole(&sum, to, x, type, by, n, wide));
+    if (i < n) {
+        dpari_elements_bits(c, &sum, sizeof c);
+        for (; i < n; i++) {
+            const double power = dpari_lanes_exp_one(dpari_element_get(x, type, i) - by[0]);
+            c[i % DPARI_LANES_D] += power;
+            if (to != NULL) {
+                dpari_element_put(to, type, i, by[1] * power + by[2]);
+            }
+        }
+        dpari_elements_bits(&sum, c, sizeof c);
+    }
+    return dpari_lanes_fold(&sum);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n, int wide)
+{
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_logs_whole(x, n));
+    int32_t k;
+    for (; i < n; i++) {
+        const double y = x[i] / (x[i] + 2.0), y2 = y * y;
+        double sum = 0.0;
+        for (k = 31; k > 0; k -= 2) {
+            sum = sum * y2 + 2.0 / (double)k;
+        }
+        x[i] = sum * y;
     }
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
+#if DPARI_LANES_VECTOR
 /* A vector of words i, j, k and l, where words 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
@@ -3725,8 +3810,9 @@ DPARI_LANES_INLINE void dpari_lanes_scores_four(double *to, const float *x,
     dpari_lanes_put(to, &sum);
 }
 
-DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const float *row,
-                                           int64_t step, int64_t n, int64_t width, double scale)
+DPARI_LANES_INLINE int64_t dpari_lanes_scores_whole(double *to, const float *x, const float *row,
+                                                    int64_t step, int64_t n, int64_t width,
+                                                    double scale)
 {
     double room[4];
     int64_t j, k;
@@ -3740,10 +3826,12 @@ DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const flo
             to[j + k] = room[k];
         }
     }
+    return n;
 }
 
-DPARI_LANES_INLINE void dpari_lanes_mix(float *y, float keep, const float *by, const float *row,
-                                        int64_t step, int64_t n, int64_t width)
+DPARI_LANES_INLINE int64_t dpari_lanes_mix_whole(float *y, float keep, const float *by,
+                                                 const float *row, int64_t step, int64_t n,
+                                                 int64_t width)
 {
     int64_t c = 0, j;
     for (; c + 4 * DPARI_LANES_F <= width; c += 4 * DPARI_LANES_F) {
@@ -3784,15 +3872,11 @@ DPARI_LANES_INLINE void dpari_lanes_mix(float *y, float keep, const float *by, c
         }
         dpari_lanes_put(y + c, &p);
     }
-    for (; c < width; c++) {
-        y[c] *= keep;
-        for (j = 0; j < n; j++) {
-            y[c] += by[j] * row[j * step + c];
-        }
-    }
+    return c;
 }
 
-DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const float *x, int64_t n)
+DPARI_LANES_INLINE int64_t dpari_lanes_add_whole(float *y, float keep, float by, const float *x,
+                                                 int64_t n)
 {
     const dpari_lanes_f8 k = DPARI_LANES_ALL8(keep), w = DPARI_LANES_ALL8(by);
     int64_t i;
@@ -3803,6 +3887,46 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
         p = k * p + w * q;
         dpari_lanes_put(y + i, &p);
     }
+    return i;
+}
+#endif
+
+DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const float *row,
+                                           int64_t step, int64_t n, int64_t width, double scale,
+                                           int wide)
+{
+    const int64_t whole = width - width % DPARI_LANES_F;
+    int64_t i,
+        j = DPARI_LANES_WHOLE(wide, dpari_lanes_scores_whole(to, x, row, step, n, width, scale));
+    for (; j < n; j++, row += step) {
+        float c[DPARI_LANES_F] = {0.0f}, more = 0.0f;
+        for (i = 0; i < whole; i++) {
+            c[i % DPARI_LANES_F] += x[i] * row[i];
+        }
+        for (; i < width; i++) {
+            more += x[i] * row[i];
+        }
+        c[0] = ((c[0] + c[4]) + (c[2] + c[6])) + ((c[1] + c[5]) + (c[3] + c[7]));
+        to[j] = (double)(c[0] + more) * scale;
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_mix(float *y, float keep, const float *by, const float *row,
+                                        int64_t step, int64_t n, int64_t width, int wide)
+{
+    int64_t j, c = DPARI_LANES_WHOLE(wide, dpari_lanes_mix_whole(y, keep, by, row, step, n, width));
+    for (; c < width; c++) {
+        y[c] *= keep;
+        for (j = 0; j < n; j++) {
+            y[c] += by[j] * row[j * step + c];
+        }
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const float *x, int64_t n,
+                                        int wide)
+{
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_add_whole(y, keep, by, x, n));
     for (; i < n; i++) {
         y[i] = keep * y[i] + by * x[i];
     }
@@ -3810,6 +3934,7 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
 
 /* ---- 8-bit codes ----------------------------------------------------------------------------- */
 
+#if DPARI_LANES_VECTOR
 /* Computes the larger of each |x| and `most`. Compares them as integers, because the bits of |x|
  * are ordered like |x|. */
 DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
@@ -3828,36 +3953,21 @@ DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, 
     *most = (p & above) | (*most & ~above);
 }
 
-DPARI_LANES_INLINE const float *dpari_lanes_eight(const float *x, int64_t n, float *room)
-{
-    int64_t i;
-    if (n >= DPARI_LANES_F) {
-        return x;
-    }
-    for (i = 0; i < DPARI_LANES_F; i++) {
-        room[i] = i < n ? x[i] : 0.0f;
-    }
-    return room;
-}
-
-DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide)
+DPARI_LANES_INLINE int64_t dpari_lanes_size_whole(uint32_t *most, const float *x, int64_t n,
+                                                  int wide)
 {
     dpari_lanes_i8 a = DPARI_LANES_ALL8(0), b = a;
-    float room[DPARI_LANES_F];
-    int32_t most = 0, k;
     int64_t i;
+    int32_t k;
     for (i = 0; i + 2 * DPARI_LANES_F <= n; i += 2 * DPARI_LANES_F) {
         dpari_lanes_sizes(&a, x + i, wide);
         dpari_lanes_sizes(&b, x + i + DPARI_LANES_F, wide);
     }
-    for (; i < n; i += DPARI_LANES_F) {
-        dpari_lanes_sizes(&a, dpari_lanes_eight(x + i, n - i, room), wide);
-    }
     dpari_lanes_sizes(&a, (const float *)(const void *)&b, wide);
     for (k = 0; k < DPARI_LANES_F; k++) {
-        most = a[k] > most ? a[k] : most;
+        *most = (uint32_t)a[k] > *most ? (uint32_t)a[k] : *most;
     }
-    return (uint32_t)most;
+    return i;
 }
 
 /* Rounds to signed integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the
@@ -3954,39 +4064,19 @@ DPARI_LANES_INLINE void dpari_lanes_sixteen_codes(unsigned char *code, const flo
     dpari_lanes_pack(code, all);
 }
 
-/* Computes less than 16 codes. */
-DPARI_STATIC_NOINLINE void dpari_lanes_last_codes(unsigned char *code, const float *x, float scale,
-                                                  int64_t n, int32_t type)
-{
-    const dpari_lanes_f8 by = DPARI_LANES_ALL8(scale);
-    float room[DPARI_LANES_D] = {0.0f};
-    unsigned char last[DPARI_LANES_D];
-    int64_t k;
-    for (k = 0; k < n; k++) {
-        room[k] = x[k];
-    }
-    dpari_lanes_sixteen_codes(last, room, &by, type);
-    for (k = 0; k < n; k++) {
-        code[k] = last[k];
-    }
-}
-
-DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, float scale,
-                                          int64_t n, int32_t type, int wide)
+DPARI_LANES_INLINE int64_t dpari_lanes_codes_whole(unsigned char *code, const float *x, float scale,
+                                                   int64_t n, int32_t type)
 {
     const dpari_lanes_f8 by = DPARI_LANES_ALL8(scale);
     const int64_t whole = n - n % DPARI_LANES_D;
     int64_t i = 0;
-    (void)wide;
     for (; type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
         dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_I8);
     }
     for (; i < whole; i += DPARI_LANES_D) {
         dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_F8);
     }
-    if (whole < n) {
-        dpari_lanes_last_codes(code + whole, x + whole, scale, n - whole, type);
-    }
+    return whole;
 }
 
 DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_f8 *y, int wide)
@@ -4052,275 +4142,38 @@ DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char
     }
 }
 
-DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *code, float scale,
-                                                int64_t n, int32_t type, int add,
-                                                dpari_lanes_f8 *all, int wide)
-{
-    unsigned char room[DPARI_LANES_D] = {0};
-    float last[DPARI_LANES_D] = {0.0f};
-    int64_t k;
-    for (k = 0; k < n; k++) {
-        room[k] = code[k];
-        last[k] = x[k];
-    }
-    dpari_lanes_sixteen_values(last, room, scale, type, add, all, wide);
-    for (k = 0; k < n; k++) {
-        x[k] = last[k];
-    }
-}
-
-/* Computes the values of a block. Cases with few operations per element have separate loops. */
-DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
-                                                 int64_t n, int32_t type, int add,
-                                                 dpari_lanes_f8 *all, int wide)
+/* Computes the values of a block. If one of them may be NaN, an element of `all` becomes NaN. Cases
+ * with few operations per element have separate loops. */
+DPARI_LANES_INLINE int64_t dpari_lanes_values_whole(float *x, const unsigned char *code,
+                                                    float scale, int64_t n, int32_t type, int add,
+                                                    float *all, int wide)
 {
     const int64_t whole = n - n % DPARI_LANES_D;
+    dpari_lanes_f8 nan;
     int64_t i = 0;
+    dpari_lanes_get(&nan, all);
     for (; wide && type == DPAR_I8 && !add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, all, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, &nan, 1);
     }
     for (; wide && type == DPAR_I8 && add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, all, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, &nan, 1);
     }
     for (; wide && type == DPAR_F8 && !add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_F8, 0, all, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_F8, 0, &nan, 1);
     }
     for (; i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, type, add, all, wide);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, type, add, &nan, wide);
     }
-    if (whole < n) {
-        dpari_lanes_last_values(x + whole, code + whole, scale, n - whole, type, add, all, wide);
-    }
-}
-
-/* Computes the values of all blocks, and gives all NaNs the same bits if there may be any. If the
- * scale is a number, only an F8 code can give NaN. */
-DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
-{
-    const int64_t count = b->count, block = b->block, step = b->code_step;
-    const int32_t type = b->type, add = b->add;
-    dpari_lanes_f8 all = DPARI_LANES_ALL8(0.0f);
-    int32_t k, nan = 0;
-    int64_t at, i = 0;
-    for (at = 0; at < count; at += block, i++) {
-        const float scale = dpari_lanes_scale(b, i);
-        all += scale - scale;
-        dpari_lanes_values_block(x + at, b->code + i * step, scale,
-                                 block < count - at ? block : count - at, type, add, &all, wide);
-    }
-    for (k = 0; k < DPARI_LANES_F; k++) {
-        nan |= all[k] != all[k];
-    }
-    if (nan) {
-        dpari_elements_quiet(x, count);
-    }
-}
-
-#endif
-
-/* The same loops for single elements, in the same order. They are used without vectors, and for
- * calls that are so small that the CPU is not queried. */
-#if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
-
-static double dpari_each_fold(const double *c)
-{
-    const double a = (c[0] + c[8]) + (c[4] + c[12]), b = (c[1] + c[9]) + (c[5] + c[13]);
-    const double d = (c[2] + c[10]) + (c[6] + c[14]), e = (c[3] + c[11]) + (c[7] + c[15]);
-    return (a + d) + (b + e);
-}
-
-static void dpari_each_widen(double *to, const float *from, int64_t n, int wide)
-{
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        to[i] = (double)from[i];
-    }
-}
-
-static void dpari_each_thin(float *to, const double *from, int64_t n, int wide)
-{
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        to[i] = (float)from[i];
-    }
-}
-
-static double dpari_each_total(const void *x, int32_t type, int64_t n, int wide)
-{
-    double c[16] = {0.0};
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        c[i % 16] += dpari_element_get(x, type, i);
-    }
-    return dpari_each_fold(c);
-}
-
-static double dpari_each_about(const void *x, int32_t type, double mean, int64_t n, int wide)
-{
-    double c[16] = {0.0};
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        const double less = dpari_element_get(x, type, i) - mean;
-        c[i % 16] += less * less;
-    }
-    return dpari_each_fold(c);
-}
-
-static double dpari_each_product(const void *x, const void *y, int32_t type, double mean, int64_t n,
-                                 double *total, int wide)
-{
-    double c[16] = {0.0};
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        c[i % 16] += dpari_element_get(x, type, i) * (dpari_element_get(y, type, i) - mean);
-    }
-    if (total != NULL) {
-        *total = dpari_each_total(x, type, n, wide);
-    }
-    return dpari_each_fold(c);
-}
-
-static double dpari_each_largest(const void *x, int32_t type, double most, int64_t n, int wide)
-{
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        const double each = dpari_element_get(x, type, i);
-        most = each > most ? each : most;
-    }
-    return most;
-}
-
-static void dpari_each_line(void *to, const void *x, int32_t type, const double *by, int64_t n,
-                            int wide)
-{
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        dpari_element_put(to, type, i, by[0] * (dpari_element_get(x, type, i) - by[1]) + by[2]);
-    }
-}
-
-static void dpari_each_slope(void *to, const void *x, const void *y, int32_t type, const double *by,
-                             int64_t n, int wide)
-{
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-        const double g = by[1] * dpari_element_get(y, type, i) - by[2];
-        const double less = (dpari_element_get(x, type, i) - by[3]) * by[4];
-        dpari_element_put(to, type, i, by[0] * (g - less));
-    }
-}
-
-#if DPARI_LANES_VECTOR
-/* Computes e^x with the operations of dpari_lanes_exp. */
-static double dpari_each_exp(double x)
-{
-    const double y = x > 709.0 ? 709.0 : x;
-    const double turned = y * 1.4426950408889634 + 6755399441055744.0;
-    const double k = turned - 6755399441055744.0;
-    const double f = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
-    const double f2 = f * f, f4 = f2 * f2;
-    const double a = (f + 1.0) + (f * (1.0 / 6.0) + 0.5) * f2;
-    const double b = (f * (1.0 / 120.0) + 1.0 / 24.0) + (f * (1.0 / 5040.0) + 1.0 / 720.0) * f2;
-    const double c =
-        (f * (1.0 / 362880.0) + 1.0 / 40320.0) + (f * (1.0 / 39916800.0) + 1.0 / 3628800.0) * f2;
-    const double sum = (a + b * f4) + (c + f4 * (1.0 / 479001600.0)) * (f4 * f4);
-    uint64_t bits;
-    double power;
-    if (x < -708.0 || x != x) {
-        return x < -708.0 ? 0.0 : x;
-    }
-    dpari_elements_bits(&bits, &turned, 8);
-    bits = (bits << 52) + (UINT64_C(1023) << 52);
-    dpari_elements_bits(&power, &bits, 8);
-    return sum * power;
+    dpari_lanes_put(all, &nan);
+    return whole;
 }
 #endif
 
-static double dpari_each_exps(void *to, const void *x, int32_t type, const double *by, int64_t n,
-                              int wide)
-{
-    double c[16] = {0.0};
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
-#if DPARI_LANES_VECTOR
-        const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
-#else /* doubles may have extra precision, with which dpari_each_exp would be wrong */
-        const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
-#endif
-        c[i % 16] += power;
-        if (to != NULL) {
-            dpari_element_put(to, type, i, by[1] * power + by[2]);
-        }
-    }
-    return dpari_each_fold(c);
-}
-
-static void dpari_each_logs(double *x, int64_t n)
-{
-    int64_t i;
-    int32_t k;
-    for (i = 0; i < n; i++) {
-        const double y = x[i] / (x[i] + 2.0), y2 = y * y;
-        double sum = 0.0;
-        for (k = 31; k > 0; k -= 2) {
-            sum = sum * y2 + 2.0 / (double)k;
-        }
-        x[i] = sum * y;
-    }
-}
-
-static void dpari_each_scores(double *to, const float *x, const float *row, int64_t step, int64_t n,
-                              int64_t width, double scale)
-{
-    const int64_t whole = width - width % 8;
-    int64_t i, j;
-    for (j = 0; j < n; j++, row += step) {
-        float c[8] = {0.0f}, more = 0.0f;
-        for (i = 0; i < whole; i++) {
-            c[i % 8] += x[i] * row[i];
-        }
-        for (; i < width; i++) {
-            more += x[i] * row[i];
-        }
-        c[0] = ((c[0] + c[4]) + (c[2] + c[6])) + ((c[1] + c[5]) + (c[3] + c[7]));
-        to[j] = (double)(c[0] + more) * scale;
-    }
-}
-
-static void dpari_each_mix(float *y, float keep, const float *by, const float *row, int64_t step,
-                           int64_t n, int64_t width)
-{
-    int64_t c, j;
-    for (c = 0; c < width; c++) {
-        y[c] *= keep;
-        for (j = 0; j < n; j++) {
-            y[c] += by[j] * row[j * step + c];
-        }
-    }
-}
-
-static void dpari_each_add(float *y, float keep, float by, const float *x, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        y[i] = keep * y[i] + by * x[i];
-    }
-}
-
-static uint32_t dpari_each_size(const float *x, int64_t n, int wide)
+DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide)
 {
     uint32_t most = 0, bits;
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_size_whole(&most, x, n, wide));
+    for (; i < n; i++) {
         dpari_elements_bits(&bits, x + i, 4);
         bits &= 0x7fffffffu;
         most = bits > most ? bits : most;
@@ -4329,7 +4182,7 @@ static uint32_t dpari_each_size(const float *x, int64_t n, int wide)
 }
 
 /* Rounds 0 <= x < 2^31 to the nearest integer, ties to even. */
-static uint32_t dpari_each_even(float x)
+DPARI_LANES_INLINE uint32_t dpari_lanes_even(float x)
 {
     const uint32_t n = (uint32_t)x;
     const float rest = x - (float)n;
@@ -4337,36 +4190,35 @@ static uint32_t dpari_each_even(float x)
 }
 
 /* Returns the code of a number without its sign. */
-static uint32_t dpari_each_code(float x, int32_t type)
+DPARI_LANES_INLINE uint32_t dpari_lanes_code(float x, int32_t type)
 {
     uint32_t bits;
     if (type == DPAR_I8) {
-        return x >= 127.0f ? 127 : dpari_each_even(x);
+        return x >= 127.0f ? 127 : dpari_lanes_even(x);
     }
     if (x >= 448.0f) {
         return 0x7e;
     }
     if (x < 0.015625f) { /* 2^-6: steps of 2^-9 */
-        return dpari_each_even(x * 512.0f);
+        return dpari_lanes_even(x * 512.0f);
     }
     dpari_elements_bits(&bits, &x, 4);
     return ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3);
 }
 
-static void dpari_each_codes(unsigned char *code, const float *x, float scale, int64_t n,
-                             int32_t type, int wide)
+DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, float scale,
+                                          int64_t n, int32_t type, int wide)
 {
-    int64_t i;
-    (void)wide;
-    for (i = 0; i < n; i++) {
+    int64_t i = DPARI_LANES_WHOLE(wide, dpari_lanes_codes_whole(code, x, scale, n, type));
+    for (; i < n; i++) {
         const float y = x[i] / scale;
-        const uint32_t c = dpari_each_code(y < 0.0f ? -y : y, type);
+        const uint32_t c = dpari_lanes_code(y < 0.0f ? -y : y, type);
         const uint32_t less = type == DPAR_I8 ? 256 - c : c + 128;
         code[i] = (unsigned char)(y < 0.0f && c != 0 ? less : c);
     }
 }
 
-static float dpari_each_value(unsigned char code, int32_t type)
+DPARI_LANES_INLINE float dpari_lanes_number(unsigned char code, int32_t type)
 {
     uint32_t bits;
     float x;
@@ -4383,126 +4235,95 @@ static float dpari_each_value(unsigned char code, int32_t type)
     return code < 128 || bits > 0x7f800000u ? x : -x;
 }
 
-static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
+/* Computes the values of all blocks, and gives all NaNs the same bits if there may be any. */
+DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
+    const int64_t count = b->count, block = b->block, step = b->code_step;
+    const int32_t type = b->type, add = b->add;
+    float all[DPARI_LANES_F] = {0.0f}, nan = 0.0f;
     int64_t at, i = 0, k;
-    (void)wide;
-    for (at = 0; at < b->count; at += b->block, i++) {
+    for (at = 0; at < count; at += block, i++) {
         const float scale = dpari_lanes_scale(b, i);
-        for (k = 0; k < b->block && at + k < b->count; k++) {
-            const float v = dpari_each_value(b->code[i * b->code_step + k], b->type) * scale;
-            x[at + k] = b->add ? x[at + k] + v : v;
+        const unsigned char *code = b->code + i * step;
+        const int64_t n = block < count - at ? block : count - at;
+        nan += scale - scale;
+        k = DPARI_LANES_WHOLE(
+            wide, dpari_lanes_values_whole(x + at, code, scale, n, type, add, all, wide));
+        for (; k < n; k++) {
+            const float v = dpari_lanes_number(code[k], type) * scale;
+            x[at + k] = add ? x[at + k] + v : v;
+            nan += x[at + k] - x[at + k];
         }
     }
-    dpari_elements_quiet(x, b->count);
+    for (k = 0; k < DPARI_LANES_F; k++) {
+        nan += all[k] - all[k];
+    }
+    if (nan != nan) {
+        dpari_elements_quiet(x, count);
+    }
 }
-#endif
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
 /* Defines the functions of a table. The attribute `in` says for which CPU the inlined loops are
  * compiled. */
 #define DPARI_LANES_PLAIN
-#define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
-    in static void table##_widen(double *to, const float *from, int64_t n)                         \
+#define DPARI_LANES_LOOP(in, name, result, statement, ...)                                         \
+    in static result name(__VA_ARGS__)                                                             \
     {                                                                                              \
-        loop##_widen(to, from, n, wide);                                                           \
-    }                                                                                              \
-    in static void table##_thin(float *to, const double *from, int64_t n)                          \
-    {                                                                                              \
-        loop##_thin(to, from, n, wide);                                                            \
-    }                                                                                              \
-    in static double table##_total(const void *x, int32_t type, int64_t n)                         \
-    {                                                                                              \
-        return loop##_total(x, type, n, wide);                                                     \
-    }                                                                                              \
-    in static double table##_about(const void *x, int32_t type, double mean, int64_t n)            \
-    {                                                                                              \
-        return loop##_about(x, type, mean, n, wide);                                               \
-    }                                                                                              \
-    in static double table##_product(const void *x, const void *y, int32_t type, double mean,      \
-                                     int64_t n, double *sum)                                       \
-    {                                                                                              \
-        return loop##_product(x, y, type, mean, n, sum, wide);                                     \
-    }                                                                                              \
-    in static double table##_largest(const void *x, int32_t type, double most, int64_t n)          \
-    {                                                                                              \
-        return loop##_largest(x, type, most, n, wide);                                             \
-    }                                                                                              \
-    in static void table##_line(void *to, const void *x, int32_t type, const double *by,           \
-                                int64_t n)                                                         \
-    {                                                                                              \
-        loop##_line(to, x, type, by, n, wide);                                                     \
-    }                                                                                              \
-    in static void table##_slope(void *to, const void *x, const void *y, int32_t type,             \
-                                 const double *by, int64_t n)                                      \
-    {                                                                                              \
-        loop##_slope(to, x, y, type, by, n, wide);                                                 \
-    }                                                                                              \
-    in static double table##_exps(void *to, const void *x, int32_t type, const double *by,         \
-                                  int64_t n)                                                       \
-    {                                                                                              \
-        return loop##_exps(to, x, type, by, n, wide);                                              \
-    }                                                                                              \
-    in static void table##_scores(double *to, const float *x, const float *row, int64_t step,      \
-                                  int64_t n, int64_t width, double scale)                          \
-    {                                                                                              \
-        loop##_scores(to, x, row, step, n, width, scale);                                          \
-    }                                                                                              \
-    in static void table##_mix(float *y, float keep, const float *by, const float *row,            \
-                               int64_t step, int64_t n, int64_t width)                             \
-    {                                                                                              \
-        loop##_mix(y, keep, by, row, step, n, width);                                              \
-    }                                                                                              \
-    in static void table##_add(float *y, float keep, float by, const float *x, int64_t n)          \
-    {                                                                                              \
-        loop##_add(y, keep, by, x, n);                                                             \
-    }                                                                                              \
-    in static uint32_t table##_size(const float *x, int64_t n)                                     \
-    {                                                                                              \
-        return loop##_size(x, n, wide);                                                            \
-    }                                                                                              \
-    in static void table##_codes(unsigned char *code, const float *x, float scale, int64_t n,      \
-                                 int32_t type)                                                     \
-    {                                                                                              \
-        loop##_codes(code, x, scale, n, type, wide);                                               \
-    }                                                                                              \
-    in static void table##_values(float *x, const dpari_lanes_blocks *b)                           \
-    {                                                                                              \
-        loop##_values(x, b, wide);                                                                 \
-    }                                                                                              \
-    in static void table##_logs(double *x, int64_t n)                                              \
-    {                                                                                              \
-        loop##_logs(x, n);                                                                         \
-    }                                                                                              \
+        statement;                                                                                 \
+    }
+#define DPARI_LANES_TABLE(in, table, wide)                                                         \
+    DPARI_LANES_LOOP(in, table##_widen, void, dpari_lanes_widen(to, from, n, wide), double *to,    \
+                     const float *from, int64_t n)                                                 \
+    DPARI_LANES_LOOP(in, table##_thin, void, dpari_lanes_thin(to, from, n, wide), float *to,       \
+                     const double *from, int64_t n)                                                \
+    DPARI_LANES_LOOP(in, table##_total, double,                                                    \
+                     return dpari_lanes_sum(DPARI_LANES_TOTAL, x, x, type, 0.0, n, NULL, wide),    \
+                     const void *x, int32_t type, int64_t n)                                       \
+    DPARI_LANES_LOOP(in, table##_about, double,                                                    \
+                     return dpari_lanes_sum(DPARI_LANES_ABOUT, x, x, type, mean, n, NULL, wide),   \
+                     const void *x, int32_t type, double mean, int64_t n)                          \
+    DPARI_LANES_LOOP(in, table##_product, double,                                                  \
+                     return dpari_lanes_product(x, y, type, mean, n, sum, wide), const void *x,    \
+                     const void *y, int32_t type, double mean, int64_t n, double *sum)             \
+    DPARI_LANES_LOOP(in, table##_largest, double,                                                  \
+                     return dpari_lanes_largest(x, type, most, n, wide), const void *x,            \
+                     int32_t type, double most, int64_t n)                                         \
+    DPARI_LANES_LOOP(in, table##_line, void, dpari_lanes_map(to, x, NULL, type, by, n, wide),      \
+                     void *to, const void *x, int32_t type, const double *by, int64_t n)           \
+    DPARI_LANES_LOOP(in, table##_slope, void, dpari_lanes_map(to, x, y, type, by, n, wide),        \
+                     void *to, const void *x, const void *y, int32_t type, const double *by,       \
+                     int64_t n)                                                                    \
+    DPARI_LANES_LOOP(in, table##_exps, double, return dpari_lanes_exps(to, x, type, by, n, wide),  \
+                     void *to, const void *x, int32_t type, const double *by, int64_t n)           \
+    DPARI_LANES_LOOP(in, table##_logs, void, dpari_lanes_logs(x, n, wide), double *x, int64_t n)   \
+    DPARI_LANES_LOOP(in, table##_scores, void,                                                     \
+                     dpari_lanes_scores(to, x, row, step, n, width, scale, wide), double *to,      \
+                     const float *x, const float *row, int64_t step, int64_t n, int64_t width,     \
+                     double scale)                                                                 \
+    DPARI_LANES_LOOP(                                                                              \
+        in, table##_mix, void, dpari_lanes_mix(y, keep, by, row, step, n, width, wide), float *y,  \
+        float keep, const float *by, const float *row, int64_t step, int64_t n, int64_t width)     \
+    DPARI_LANES_LOOP(in, table##_add, void, dpari_lanes_add(y, keep, by, x, n, wide), float *y,    \
+                     float keep, float by, const float *x, int64_t n)                              \
+    DPARI_LANES_LOOP(in, table##_size, uint32_t, return dpari_lanes_size(x, n, wide),              \
+                     const float *x, int64_t n)                                                    \
+    DPARI_LANES_LOOP(in, table##_codes, void, dpari_lanes_codes(code, x, scale, n, type, wide),    \
+                     unsigned char *code, const float *x, float scale, int64_t n, int32_t type)    \
+    DPARI_LANES_LOOP(in, table##_values, void, dpari_lanes_values(x, b, wide), float *x,           \
+                     const dpari_lanes_blocks *b)                                                  \
     static dpari_lanes table(void)                                                                 \
     {                                                                                              \
-        dpari_lanes l;                                                                             \
-        l.widen = table##_widen;                                                                   \
-        l.thin = table##_thin;                                                                     \
-        l.total = table##_total;                                                                   \
-        l.about = table##_about;                                                                   \
-        l.product = table##_product;                                                               \
-        l.largest = table##_largest;                                                               \
-        l.line = table##_line;                                                                     \
-        l.slope = table##_slope;                                                                   \
-        l.exps = table##_exps;                                                                     \
-        l.scores = table##_scores;                                                                 \
-        l.mix = table##_mix;                                                                       \
-        l.add = table##_add;                                                                       \
-        l.size = table##_size;                                                                     \
-        l.codes = table##_codes;                                                                   \
-        l.values = table##_values;                                                                 \
-        l.logs = table##_logs;                                                                     \
+        const dpari_lanes l = {table##_widen,   table##_thin,    table##_total,  table##_about,    \
+                               table##_product, table##_largest, table##_line,   table##_slope,    \
+                               table##_exps,    table##_logs,    table##_scores, table##_mix,      \
+                               table##_add,     table##_size,    table##_codes,  table##_values};  \
         return l;                                                                                  \
     }
-#if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
-DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_each, 0)
-#else
-DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_lanes, 0)
-#endif
+DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, 0)
 #if DPARI_LANES_ASKED
-DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes, 1)
+DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, 1)
 #endif
 
 /* With fewer elements the CPU is not queried, because that takes as long as processing some
@@ -5646,6 +5467,13 @@ static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments
     dpari_moments_flush(lanes, &held);
 }
 
+/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
+static int64_t dpari_norm_set(int64_t channels, int64_t groups, int64_t plane)
+{
+    const int64_t channel = plane % channels;
+    return groups == 0 ? channel : plane / channels * groups + channel / (channels / groups);
+}
+
 /* Returns the number of points of a plane. */
 static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
 {
@@ -5692,11 +5520,7 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
         dpari_zero(to, (size_t)sets * sizeof *to);
     }
     for (p = 0; p < m->planes; p++) {
-        const int64_t channel = p % m->channels;
-        const int64_t set = m->groups == 0
-                                ? channel
-                                : p / m->channels * m->groups + channel / (m->channels / m->groups);
-        dpari_moments_plane(&l, m, p, &to[set]);
+        dpari_moments_plane(&l, m, p, &to[dpari_norm_set(m->channels, m->groups, p)]);
     }
     return DPAR_OK;
 }
@@ -5708,15 +5532,6 @@ static double dpari_norm_scale(const dpar_mem_norm *call, int64_t plane)
 {
     return call->scale != NULL ? dpari_element_get(call->scale, call->type, plane % call->channels)
                                : 1.0;
-}
-
-/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
-static int64_t dpari_norm_set(const dpar_mem_norm *call, int64_t plane)
-{
-    const int64_t channel = plane % call->channels;
-    return call->groups == 0
-               ? channel
-               : plane / call->channels * call->groups + channel / (call->channels / call->groups);
 }
 
 /* Advances `at` to the next row of a plane. Returns 0 at the end. */
@@ -5806,73 +5621,82 @@ static void dpari_norm_merge(const dpar_mem_norm *call, int64_t sets)
     }
 }
 
+/* Computes the factors of `line` (APPLY) or `slope` (SUMS, GRADIENT) for a plane. */
+static void dpari_norm_factors(const dpar_mem_norm *call, int64_t plane, double *by)
+{
+    const int64_t set = dpari_norm_set(call->channels, call->groups, plane);
+    const double mean = call->saved[2 * set], inverse = call->saved[2 * set + 1];
+    const double scale = dpari_norm_scale(call, plane);
+    by[0] = inverse;
+    by[1] = scale;
+    by[2] = 0.0;
+    by[3] = mean;
+    by[4] = 0.0;
+    if (call->phase == DPAR_MEM_NORM_APPLY) {
+        by[0] = inverse * scale;
+        by[1] = mean;
+        if (call->shift != NULL) {
+            by[2] = dpari_element_get(call->shift, call->type, plane % call->channels);
+        }
+    } else if (call->phase == DPAR_MEM_NORM_GRADIENT) {
+        const double *all = &call->total[3 * set];
+        by[2] = all[0] / dpari_mostf(all[2], 1.0);
+        by[4] = inverse * (all[1] / dpari_mostf(all[2], 1.0));
+    }
+}
+
 static void *dpari_norm_there(const dpar_mem_norm *call, int64_t at)
 {
     return (unsigned char *)call->to.data + at * dpar_type_bytes(call->type);
 }
 
-/* Computes y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
+/* Runs a phase of the call on a plane, row by row and part by part:
+ * APPLY:    y = a (x - mean) + b.
+ * SUMS:     sum[0] = sum of dy, and sum[1] = sum of dy xhat, where xhat = (x - mean) / deviation.
+ * GRADIENT: dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) / deviation. */
+static void dpari_norm_plane(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
+                             double *sum)
 {
-    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
-    const int64_t step_in = dpari_norm_step(call, &call->x),
-                  step_out = dpari_norm_step(call, &call->to);
-    const int direct = step_in == 1 && step_out == 1;
-    const int32_t type = direct ? call->type : DPAR_F64;
-    DPARI_ROW double room[DPARI_ROW_PART];
-    double by[3];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
-    by[0] = saved[1] * dpari_norm_scale(call, plane);
-    by[1] = saved[0];
-    by[2] = call->shift != NULL ? dpari_element_get(call->shift, call->type, plane % call->channels)
-                                : 0.0;
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
-        const int64_t out = dpari_norm_at(call, &call->to, plane, at);
-        for (k = 0; k < count; k += DPARI_ROW_PART) {
-            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x =
-                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room);
-            lanes->line(direct ? dpari_norm_there(call, out + k) : room, x, type, by, some);
-            if (!direct) {
-                dpari_norm_write(call, out + k * step_out, some, room);
-            }
-        }
-    } while (dpari_norm_row(call, at));
-}
-
-/* Computes for a plane sum[0] = sum of dy and sum[1] = sum of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
-                            double *sum)
-{
-    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
-    const double mean = saved[0], inverse = saved[1];
-    double total;
-    const int64_t step_in = dpari_norm_step(call, &call->x),
-                  step_out = dpari_norm_step(call, &call->dy);
-    const int direct = step_in == 1 && step_out == 1;
+    const int apply = call->phase == DPAR_MEM_NORM_APPLY, sums = call->phase == DPAR_MEM_NORM_SUMS;
+    const int64_t step_in = dpari_norm_step(call, &call->x);
+    const int64_t step_dy = apply ? 1 : dpari_norm_step(call, &call->dy);
+    const int64_t step_out = sums ? 1 : dpari_norm_step(call, &call->to);
+    const int direct = step_in == 1 && step_dy == 1 && step_out == 1;
     const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[2][DPARI_ROW_PART];
+    double by[5], total;
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
-    sum[0] = 0.0;
-    sum[1] = 0.0;
     if (count == 0) {
         return;
     }
+    dpari_norm_factors(call, plane, by);
     do {
         const int64_t in = dpari_norm_at(call, &call->x, plane, at);
-        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
+        const int64_t dy = apply ? 0 : dpari_norm_at(call, &call->dy, plane, at);
+        const int64_t out = sums ? 0 : dpari_norm_at(call, &call->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             const void *x =
                 dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
-            const void *g =
-                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
-            sum[1] += lanes->product(g, x, type, mean, some, &total) * inverse;
-            sum[0] += total;
+            const void *g = NULL;
+            void *y = direct && !sums ? dpari_norm_there(call, out + k) : room[0];
+            if (!apply) {
+                g = dpari_norm_read(lanes, call, &call->dy, dy + k * step_dy, some, direct,
+                                    room[1]);
+            }
+            if (sums) {
+                sum[1] += lanes->product(g, x, type, by[3], some, &total) * by[0];
+                sum[0] += total;
+                continue;
+            }
+            if (apply) {
+                lanes->line(y, x, type, by, some);
+            } else {
+                lanes->slope(y, x, g, type, by, some);
+            }
+            if (!direct) {
+                dpari_norm_write(call, out + k * step_out, some, room[0]);
+            }
         }
     } while (dpari_norm_row(call, at));
 }
@@ -5885,8 +5709,11 @@ static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *cal
     int64_t p;
     dpari_zero(call->total, (size_t)(3 * sets) * sizeof *call->total);
     for (p = 0; p < call->planes; p++) {
-        double *t = &call->total[3 * dpari_norm_set(call, p)], *sum = &call->sums[2 * p];
-        dpari_norm_sums(lanes, call, p, sum);
+        double *t = &call->total[3 * dpari_norm_set(call->channels, call->groups, p)];
+        double *sum = &call->sums[2 * p];
+        sum[0] = 0.0;
+        sum[1] = 0.0;
+        dpari_norm_plane(lanes, call, p, sum);
         t[0] += sum[0] * dpari_norm_scale(call, p);
         t[1] += sum[1] * dpari_norm_scale(call, p);
         t[2] += points;
@@ -5897,48 +5724,6 @@ static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *cal
             call->scale_gradient[p % call->channels] += sum[1];
         }
     }
-}
-
-/* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
- * deviation, where xhat = (x - mean) / deviation. */
-static void dpari_norm_gradient(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
-{
-    const int64_t set = dpari_norm_set(call, plane);
-    const double *total = &call->total[3 * set], scale = dpari_norm_scale(call, plane);
-    const double n = dpari_mostf(total[2], 1.0), middle = call->saved[2 * set];
-    const double inverse = call->saved[2 * set + 1];
-    const int64_t step_in = dpari_norm_step(call, &call->x),
-                  step_out = dpari_norm_step(call, &call->dy);
-    const int64_t step_to = dpari_norm_step(call, &call->to);
-    const int direct = step_in == 1 && step_out == 1 && step_to == 1;
-    const int32_t type = direct ? call->type : DPAR_F64;
-    DPARI_ROW double room[2][DPARI_ROW_PART];
-    double by[5];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
-    by[0] = inverse;
-    by[1] = scale;
-    by[2] = total[0] / n;
-    by[3] = middle;
-    by[4] = inverse * (total[1] / n);
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
-        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
-        const int64_t to = dpari_norm_at(call, &call->to, plane, at);
-        for (k = 0; k < count; k += DPARI_ROW_PART) {
-            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x =
-                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
-            const void *g =
-                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
-            lanes->slope(direct ? dpari_norm_there(call, to + k) : room[0], x, g, type, by, some);
-            if (!direct) {
-                dpari_norm_write(call, to + k * step_to, some, room[0]);
-            }
-        }
-    } while (dpari_norm_row(call, at));
 }
 
 /* True if the fields of the call are valid and no array that the phase needs is NULL. */
@@ -5971,6 +5756,7 @@ static int dpari_norm_fits(const dpar_mem_norm *call)
 
 DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 {
+    const int writes = call->phase == DPAR_MEM_NORM_APPLY || call->phase == DPAR_MEM_NORM_GRADIENT;
     dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
@@ -5984,11 +5770,8 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
     } else if (call->phase == DPAR_MEM_NORM_SUMS) {
         dpari_norm_totals(&l, call, call->planes > 0 ? sets : 0);
     }
-    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_APPLY; p++) {
-        dpari_norm_apply(&l, call, p);
-    }
-    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_GRADIENT; p++) {
-        dpari_norm_gradient(&l, call, p);
+    for (p = 0; p < call->planes && writes; p++) {
+        dpari_norm_plane(&l, call, p, NULL);
     }
     return DPAR_OK;
 }

@@ -10,7 +10,9 @@
 #include "../host/mem.h"
 
 enum {
-    DPARI_MOVE_BOXES = 64, /* boxes that a device moves in one call; the host moves each at once */
+    DPARI_MOVE_BOXES = 64,      /* boxes that a device moves in one call */
+    DPARI_MOVE_BOXES_HERE = 8,  /* boxes that the host moves in one call, which prepares equal ones
+                                   once */
     DPARI_MOVE_STAGE = 1 << 16, /* bytes of one part in `stage` */
     DPARI_MOVE_ZERO = 64        /* bytes of memory for dpari_array_zero */
 };

@@ -178,7 +178,8 @@ DPARI_INTERNAL int64_t dpari_move_bytes(const dpari_move *move)
         !dpari_scratch_side(&bytes, move, in) ||
         !dpari_scratch_add(&bytes, 2 * (streams + 1), (int64_t)sizeof(void *)) ||
         !dpari_scratch_add(&bytes, move->comm->size, 4 * 8) ||
-        !dpari_scratch_add(&bytes, move->comm->mem != NULL ? DPARI_MOVE_BOXES : 1,
+        !dpari_scratch_add(&bytes,
+                           move->comm->mem != NULL ? DPARI_MOVE_BOXES : DPARI_MOVE_BOXES_HERE,
                            (int64_t)sizeof(dpar_mem_box)) ||
         !dpari_scratch_add(&bytes, stages, DPARI_MOVE_STAGE) ||
         !dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO)) {
@@ -366,7 +367,7 @@ DPARI_INTERNAL void dpari_move_build(dpari_move *move)
     unsigned char *scratch = (unsigned char *)move->scratch, *there = (unsigned char *)move->there;
     dpari_move_boxes *boxes = &move->boxes;
     move->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    boxes->most = 1;
+    boxes->most = DPARI_MOVE_BOXES_HERE;
     if (move->comm->mem != NULL) {
         boxes->most = DPARI_MOVE_BOXES;
         move->zero = there + (64 - (uintptr_t)there % 64) % 64;

@@ -168,6 +168,13 @@ static void dpari_moments_plane(const dpari_lanes *lanes, const dpar_mem_moments
     dpari_moments_flush(lanes, &held);
 }
 
+/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
+static int64_t dpari_norm_set(int64_t channels, int64_t groups, int64_t plane)
+{
+    const int64_t channel = plane % channels;
+    return groups == 0 ? channel : plane / channels * groups + channel / (channels / groups);
+}
+
 /* Returns the number of points of a plane. */
 static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
 {
@@ -214,11 +221,7 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
         dpari_zero(to, (size_t)sets * sizeof *to);
     }
     for (p = 0; p < m->planes; p++) {
-        const int64_t channel = p % m->channels;
-        const int64_t set = m->groups == 0
-                                ? channel
-                                : p / m->channels * m->groups + channel / (m->channels / m->groups);
-        dpari_moments_plane(&l, m, p, &to[set]);
+        dpari_moments_plane(&l, m, p, &to[dpari_norm_set(m->channels, m->groups, p)]);
     }
     return DPAR_OK;
 }
@@ -230,15 +233,6 @@ static double dpari_norm_scale(const dpar_mem_norm *call, int64_t plane)
 {
     return call->scale != NULL ? dpari_element_get(call->scale, call->type, plane % call->channels)
                                : 1.0;
-}
-
-/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
-static int64_t dpari_norm_set(const dpar_mem_norm *call, int64_t plane)
-{
-    const int64_t channel = plane % call->channels;
-    return call->groups == 0
-               ? channel
-               : plane / call->channels * call->groups + channel / (call->channels / call->groups);
 }
 
 /* Advances `at` to the next row of a plane. Returns 0 at the end. */
@@ -328,73 +322,82 @@ static void dpari_norm_merge(const dpar_mem_norm *call, int64_t sets)
     }
 }
 
+/* Computes the factors of `line` (APPLY) or `slope` (SUMS, GRADIENT) for a plane. */
+static void dpari_norm_factors(const dpar_mem_norm *call, int64_t plane, double *by)
+{
+    const int64_t set = dpari_norm_set(call->channels, call->groups, plane);
+    const double mean = call->saved[2 * set], inverse = call->saved[2 * set + 1];
+    const double scale = dpari_norm_scale(call, plane);
+    by[0] = inverse;
+    by[1] = scale;
+    by[2] = 0.0;
+    by[3] = mean;
+    by[4] = 0.0;
+    if (call->phase == DPAR_MEM_NORM_APPLY) {
+        by[0] = inverse * scale;
+        by[1] = mean;
+        if (call->shift != NULL) {
+            by[2] = dpari_element_get(call->shift, call->type, plane % call->channels);
+        }
+    } else if (call->phase == DPAR_MEM_NORM_GRADIENT) {
+        const double *all = &call->total[3 * set];
+        by[2] = all[0] / dpari_mostf(all[2], 1.0);
+        by[4] = inverse * (all[1] / dpari_mostf(all[2], 1.0));
+    }
+}
+
 static void *dpari_norm_there(const dpar_mem_norm *call, int64_t at)
 {
     return (unsigned char *)call->to.data + at * dpar_type_bytes(call->type);
 }
 
-/* Computes y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
+/* Runs a phase of the call on a plane, row by row and part by part:
+ * APPLY:    y = a (x - mean) + b.
+ * SUMS:     sum[0] = sum of dy, and sum[1] = sum of dy xhat, where xhat = (x - mean) / deviation.
+ * GRADIENT: dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) / deviation. */
+static void dpari_norm_plane(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
+                             double *sum)
 {
-    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
-    const int64_t step_in = dpari_norm_step(call, &call->x),
-                  step_out = dpari_norm_step(call, &call->to);
-    const int direct = step_in == 1 && step_out == 1;
-    const int32_t type = direct ? call->type : DPAR_F64;
-    DPARI_ROW double room[DPARI_ROW_PART];
-    double by[3];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
-    by[0] = saved[1] * dpari_norm_scale(call, plane);
-    by[1] = saved[0];
-    by[2] = call->shift != NULL ? dpari_element_get(call->shift, call->type, plane % call->channels)
-                                : 0.0;
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
-        const int64_t out = dpari_norm_at(call, &call->to, plane, at);
-        for (k = 0; k < count; k += DPARI_ROW_PART) {
-            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x =
-                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room);
-            lanes->line(direct ? dpari_norm_there(call, out + k) : room, x, type, by, some);
-            if (!direct) {
-                dpari_norm_write(call, out + k * step_out, some, room);
-            }
-        }
-    } while (dpari_norm_row(call, at));
-}
-
-/* Computes for a plane sum[0] = sum of dy and sum[1] = sum of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane,
-                            double *sum)
-{
-    const double *saved = &call->saved[2 * dpari_norm_set(call, plane)];
-    const double mean = saved[0], inverse = saved[1];
-    double total;
-    const int64_t step_in = dpari_norm_step(call, &call->x),
-                  step_out = dpari_norm_step(call, &call->dy);
-    const int direct = step_in == 1 && step_out == 1;
+    const int apply = call->phase == DPAR_MEM_NORM_APPLY, sums = call->phase == DPAR_MEM_NORM_SUMS;
+    const int64_t step_in = dpari_norm_step(call, &call->x);
+    const int64_t step_dy = apply ? 1 : dpari_norm_step(call, &call->dy);
+    const int64_t step_out = sums ? 1 : dpari_norm_step(call, &call->to);
+    const int direct = step_in == 1 && step_dy == 1 && step_out == 1;
     const int32_t type = direct ? call->type : DPAR_F64;
     DPARI_ROW double room[2][DPARI_ROW_PART];
+    double by[5], total;
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
-    sum[0] = 0.0;
-    sum[1] = 0.0;
     if (count == 0) {
         return;
     }
+    dpari_norm_factors(call, plane, by);
     do {
         const int64_t in = dpari_norm_at(call, &call->x, plane, at);
-        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
+        const int64_t dy = apply ? 0 : dpari_norm_at(call, &call->dy, plane, at);
+        const int64_t out = sums ? 0 : dpari_norm_at(call, &call->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             const void *x =
                 dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
-            const void *g =
-                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
-            sum[1] += lanes->product(g, x, type, mean, some, &total) * inverse;
-            sum[0] += total;
+            const void *g = NULL;
+            void *y = direct && !sums ? dpari_norm_there(call, out + k) : room[0];
+            if (!apply) {
+                g = dpari_norm_read(lanes, call, &call->dy, dy + k * step_dy, some, direct,
+                                    room[1]);
+            }
+            if (sums) {
+                sum[1] += lanes->product(g, x, type, by[3], some, &total) * by[0];
+                sum[0] += total;
+                continue;
+            }
+            if (apply) {
+                lanes->line(y, x, type, by, some);
+            } else {
+                lanes->slope(y, x, g, type, by, some);
+            }
+            if (!direct) {
+                dpari_norm_write(call, out + k * step_out, some, room[0]);
+            }
         }
     } while (dpari_norm_row(call, at));
 }
@@ -407,8 +410,11 @@ static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *cal
     int64_t p;
     dpari_zero(call->total, (size_t)(3 * sets) * sizeof *call->total);
     for (p = 0; p < call->planes; p++) {
-        double *t = &call->total[3 * dpari_norm_set(call, p)], *sum = &call->sums[2 * p];
-        dpari_norm_sums(lanes, call, p, sum);
+        double *t = &call->total[3 * dpari_norm_set(call->channels, call->groups, p)];
+        double *sum = &call->sums[2 * p];
+        sum[0] = 0.0;
+        sum[1] = 0.0;
+        dpari_norm_plane(lanes, call, p, sum);
         t[0] += sum[0] * dpari_norm_scale(call, p);
         t[1] += sum[1] * dpari_norm_scale(call, p);
         t[2] += points;
@@ -419,48 +425,6 @@ static void dpari_norm_totals(const dpari_lanes *lanes, const dpar_mem_norm *cal
             call->scale_gradient[p % call->channels] += sum[1];
         }
     }
-}
-
-/* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
- * deviation, where xhat = (x - mean) / deviation. */
-static void dpari_norm_gradient(const dpari_lanes *lanes, const dpar_mem_norm *call, int64_t plane)
-{
-    const int64_t set = dpari_norm_set(call, plane);
-    const double *total = &call->total[3 * set], scale = dpari_norm_scale(call, plane);
-    const double n = dpari_mostf(total[2], 1.0), middle = call->saved[2 * set];
-    const double inverse = call->saved[2 * set + 1];
-    const int64_t step_in = dpari_norm_step(call, &call->x),
-                  step_out = dpari_norm_step(call, &call->dy);
-    const int64_t step_to = dpari_norm_step(call, &call->to);
-    const int direct = step_in == 1 && step_out == 1 && step_to == 1;
-    const int32_t type = direct ? call->type : DPAR_F64;
-    DPARI_ROW double room[2][DPARI_ROW_PART];
-    double by[5];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(call, at), k;
-    by[0] = inverse;
-    by[1] = scale;
-    by[2] = total[0] / n;
-    by[3] = middle;
-    by[4] = inverse * (total[1] / n);
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t in = dpari_norm_at(call, &call->x, plane, at);
-        const int64_t out = dpari_norm_at(call, &call->dy, plane, at);
-        const int64_t to = dpari_norm_at(call, &call->to, plane, at);
-        for (k = 0; k < count; k += DPARI_ROW_PART) {
-            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            const void *x =
-                dpari_norm_read(lanes, call, &call->x, in + k * step_in, some, direct, room[0]);
-            const void *g =
-                dpari_norm_read(lanes, call, &call->dy, out + k * step_out, some, direct, room[1]);
-            lanes->slope(direct ? dpari_norm_there(call, to + k) : room[0], x, g, type, by, some);
-            if (!direct) {
-                dpari_norm_write(call, to + k * step_to, some, room[0]);
-            }
-        }
-    } while (dpari_norm_row(call, at));
 }
 
 /* True if the fields of the call are valid and no array that the phase needs is NULL. */
@@ -493,6 +457,7 @@ static int dpari_norm_fits(const dpar_mem_norm *call)
 
 DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
 {
+    const int writes = call->phase == DPAR_MEM_NORM_APPLY || call->phase == DPAR_MEM_NORM_GRADIENT;
     dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
@@ -506,11 +471,8 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *call)
     } else if (call->phase == DPAR_MEM_NORM_SUMS) {
         dpari_norm_totals(&l, call, call->planes > 0 ? sets : 0);
     }
-    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_APPLY; p++) {
-        dpari_norm_apply(&l, call, p);
-    }
-    for (p = 0; p < call->planes && call->phase == DPAR_MEM_NORM_GRADIENT; p++) {
-        dpari_norm_gradient(&l, call, p);
+    for (p = 0; p < call->planes && writes; p++) {
+        dpari_norm_plane(&l, call, p, NULL);
     }
     return DPAR_OK;
 }

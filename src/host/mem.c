@@ -27,27 +27,49 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Copies a box that dpari_mem_box_fits has checked. */
-static void dpari_mem_box_move(const dpar_mem_box *box)
+/* True if two boxes differ in their addresses only. */
+static int dpari_mem_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
-    dpari_stride_piece piece;
-    dpari_stride stride;
-    dpari_mem_piece(box, &piece);
-    dpari_stride_prepare(&stride, &piece);
-    dpari_stride_run(&stride, box->to, box->from);
+    int32_t d;
+    if (a->dims != b->dims || a->to_type != b->to_type || a->from_type != b->from_type ||
+        a->round_type != b->round_type || a->op != b->op || a->negate != b->negate ||
+        a->clear != b->clear) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
+            a->from_stride[d] != b->from_stride[d]) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
+/* Prepares the copy of a box that dpari_mem_box_fits has checked. */
+static void dpari_mem_box_prepare(dpari_stride *stride, const dpar_mem_box *box)
+{
+    dpari_stride_piece piece;
+    dpari_mem_piece(box, &piece);
+    dpari_stride_prepare(stride, &piece);
+}
+
+/* Many lists have boxes of the same shape, which are checked and prepared once. */
 DPARI_INTERNAL dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
 {
+    dpari_stride stride;
     int32_t i;
     (void)ctx;
     for (i = 0; i < n; i++) {
-        if (!dpari_mem_box_fits(&boxes[i])) {
+        if ((i == 0 || !dpari_mem_box_same(&boxes[i], &boxes[i - 1])) &&
+            !dpari_mem_box_fits(&boxes[i])) {
             return DPAR_E_ARG;
         }
     }
     for (i = 0; i < n; i++) {
-        dpari_mem_box_move(&boxes[i]);
+        if (i == 0 || !dpari_mem_box_same(&boxes[i], &boxes[i - 1])) {
+            dpari_mem_box_prepare(&stride, &boxes[i]);
+        }
+        dpari_stride_run(&stride, boxes[i].to, boxes[i].from);
     }
     return DPAR_OK;
 }

@@ -13,7 +13,7 @@ DPARI_FN void dpari_mem_piece(const dpar_mem_box *box, dpari_stride_piece *piece
     int32_t d;
     piece->back = piece->ahead = piece->wide = 0;
     piece->beside = 0;
-    piece->dims = box->dims;
+    piece->dims = 0;
     piece->to_type = box->to_type;
     piece->from_type = box->from_type;
     piece->through = box->round_type;
@@ -21,9 +21,12 @@ DPARI_FN void dpari_mem_piece(const dpar_mem_box *box, dpari_stride_piece *piece
     piece->negate = box->negate;
     piece->clear = box->clear;
     for (d = 0; d < box->dims; d++) {
-        piece->extent[d] = box->extent[d];
-        piece->to[d] = box->to_stride[d];
-        piece->from[d] = box->from_stride[d];
+        if (box->extent[d] != 1) { /* without a condition gcc would call memcpy for each array */
+            piece->extent[piece->dims] = box->extent[d];
+            piece->to[piece->dims] = box->to_stride[d];
+            piece->from[piece->dims] = box->from_stride[d];
+            piece->dims++;
+        }
     }
 }
 /* Copies one box, as the `move` of a table does. Fails with DPAR_E_ARG, without a message, if types

@@ -210,8 +210,7 @@ static void dpari_stride_scatter(const dpari_stride_rows *rows, const void *dens
 static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
-    const int32_t from_size = dpar_type_bytes(stride->from_type),
-                  to_size = dpar_type_bytes(stride->to_type);
+    const int32_t from_size = stride->from_bytes, to_size = stride->to_bytes;
     const int64_t count = rows->n * rows->rows;
     const void *in[2];
     void *out = room[1], *value = room[0];
@@ -479,7 +478,7 @@ static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char 
 static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t size = dpar_type_bytes(stride->to_type), most = (int64_t)sizeof room / size;
+    const int64_t size = stride->to_bytes, most = (int64_t)sizeof room / size;
     dpari_stride_loop *add = dpari_stride_dense_loop(stride, 0),
                       *both = dpari_stride_dense_loop(stride, 1);
     dpari_stride_rows some = *rows;
@@ -602,8 +601,7 @@ static void dpari_stride_some(const dpari_stride *stride, unsigned char *to,
     }
     if (stride->clear && !dpari_stride_zeroes(stride->loop)) {
         dpari_stride_wipe(&k,
-                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run
-                                                              : dpar_type_bytes(stride->from_type),
+                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run : stride->from_bytes,
                           stride->loop);
     }
 }
@@ -700,8 +698,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void
  * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int64_t to_size = dpar_type_bytes(piece->to_type),
-                  from_size = dpar_type_bytes(piece->from_type);
+    const int64_t to_size = stride->to_bytes, from_size = stride->from_bytes;
     int32_t d, i;
     for (d = piece->dims - 1; d >= 0; d--) {
         const int64_t n = piece->extent[d];
@@ -812,8 +809,7 @@ static void dpari_stride_turn_back(dpari_stride *stride)
 static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
                                        int64_t room)
 {
-    const int32_t size =
-        dpar_type_bytes(piece->ahead == DPARI_STRIDE_TO ? piece->to_type : piece->from_type);
+    const int32_t size = piece->ahead == DPARI_STRIDE_TO ? stride->to_bytes : stride->from_bytes;
     const int64_t bytes = stride->elements * size;
     stride->ahead = piece->ahead;
     stride->back = piece->back;
@@ -843,10 +839,9 @@ static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_
 
 static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int32_t size = dpar_type_bytes(stride->from_type);
-    const int together = stride->dims > 0 &&
-                         stride->dim[0].to == dpar_type_bytes(stride->to_type) &&
-                         stride->dim[0].from == size;
+    const int32_t size = stride->from_bytes;
+    const int together =
+        stride->dims > 0 && stride->dim[0].to == stride->to_bytes && stride->dim[0].from == size;
     int64_t room = INT64_MAX;
     stride->run = together ? stride->dim[0].count * size : size;
     if (stride->op == DPAR_COPY && stride->from_type == stride->to_type &&
@@ -907,7 +902,10 @@ static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *pi
 DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
                                                const dpari_stride_piece *piece)
 {
-    const int32_t width = dpar_type_bytes(piece->through);
+    const int32_t to_bytes = dpar_type_bytes(piece->to_type);
+    const int32_t from_bytes =
+        piece->from_type == piece->to_type ? to_bytes : dpar_type_bytes(piece->from_type);
+    const int32_t width = piece->through == 0 ? 0 : dpar_type_bytes(piece->through);
     int32_t d;
     stride->loop = DPARI_STRIDE_NONE;
     stride->dims = stride->asks = stride->ahead = stride->back = 0;
@@ -918,10 +916,10 @@ DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
     stride->run = stride->part = stride->turn = stride->to_start = stride->from_start = 0;
     stride->to_type = piece->to_type;
     stride->from_type = piece->from_type;
-    stride->through = width > 0 && width < dpar_type_bytes(piece->to_type) &&
-                              width < dpar_type_bytes(piece->from_type)
-                          ? piece->through
-                          : piece->from_type;
+    stride->to_bytes = to_bytes;
+    stride->from_bytes = from_bytes;
+    stride->through =
+        width > 0 && width < to_bytes && width < from_bytes ? piece->through : piece->from_type;
     stride->op = piece->op;
     stride->negate = piece->negate;
     stride->clear = piece->clear;

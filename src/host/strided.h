@@ -64,6 +64,7 @@ typedef struct dpari_stride {
     int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
+    int32_t to_bytes, from_bytes; /* of an element */
 } dpari_stride;
 
 /* Prepares a copy. The types must have bytes and be equal, or two of {F64, F32}, or two of {F32,

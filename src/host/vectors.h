@@ -30,6 +30,8 @@
 #define DPARI_LANES_ASM 0
 #endif
 
+enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 }; /* chains of a sum in f64, and in f32 */
+
 #if DPARI_LANES_VECTOR
 #define DPARI_LANES_INLINE static inline __attribute__((always_inline))
 typedef double dpari_lanes_d4 __attribute__((vector_size(32)));
@@ -44,7 +46,6 @@ typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
 typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
 #endif
 typedef int32_t dpari_lanes_i8 __attribute__((vector_size(32)));
-enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))

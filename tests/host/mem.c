@@ -406,6 +406,46 @@ static void boxes(void)
     CHECK_INT(host.wait(NULL), DPAR_OK);
 }
 
+/* A list of boxes, of which neighbours differ in their addresses only or in one other field. */
+static void box_lists(void)
+{
+    enum { LIST = 9 };
+    double a[LIST * 4], b[LIST * 4] = {0.0};
+    dpar_mem_box x[LIST];
+    memset(x, 0, sizeof x);
+    for (int i = 0; i < LIST * 4; i++) {
+        a[i] = i + 1;
+    }
+    for (int i = 0; i < LIST; i++) {
+        x[i].to = b + 4 * i;
+        x[i].from = a + 4 * i;
+        x[i].to_type = x[i].from_type = DPAR_F64;
+        x[i].dims = 1;
+        x[i].extent[0] = 2;
+        x[i].to_stride[0] = x[i].from_stride[0] = 1;
+    }
+    x[2].extent[0] = 3;
+    x[3].to_stride[0] = 2;
+    x[4].from_stride[0] = 2;
+    x[5].negate = 1;
+    x[6].op = DPAR_SUM;
+    x[7].dims = 0;
+    x[8].clear = 1;
+    CHECK_INT(host.move(NULL, x, LIST), DPAR_OK);
+    for (int i = 0; i < LIST; i++) {
+        const double sign = i == 5 ? -1.0 : 1.0, *to = b + 4 * i;
+        CHECK_NEAR(to[0], sign * (4.0 * i + 1.0), 0.0);
+        CHECK_NEAR(to[1], i == 3 || i == 7 ? 0.0 : sign * (4.0 * i + (i == 4 ? 3.0 : 2.0)), 0.0);
+        CHECK_NEAR(to[2], i == 2 ? 11.0 : i == 3 ? 14.0 : 0.0, 0.0);
+    }
+    CHECK_NEAR(a[LIST * 4 - 4], 0.0, 0.0);
+    CHECK_NEAR(a[LIST * 4 - 8], LIST * 4 - 7, 0.0);
+    x[LIST - 1].round_type = DPAR_F16; /* nothing moves if one box is wrong */
+    b[0] = 0.0;
+    CHECK_INT(host.move(NULL, x, LIST), DPAR_E_ARG);
+    CHECK_NEAR(b[0], 0.0, 0.0);
+}
+
 int main(void)
 {
     host = dpar_mem_host();
@@ -420,5 +460,6 @@ int main(void)
     looks();
     refused();
     boxes();
+    box_lists();
     return CHECK_DONE();
 }
