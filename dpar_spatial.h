@@ -463,6 +463,13 @@ static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
     return layer->padding[d];
 }
 
+/* True if the padding of a dim is a constant. */
+static int dpari_spatial_pads_constant(const dpar_spatial_desc *layer, int32_t d)
+{
+    const int32_t padding = dpari_spatial_padding(layer, d);
+    return padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
+}
+
 /* Returns the outputs of a transposed convolution of n inputs, without output padding.
  *
  * most: receives the outputs with the largest output padding that makes sense. */
@@ -476,17 +483,6 @@ static int64_t dpari_spatial_spread(const dpar_spatial_desc *layer, int32_t d, i
     return least;
 }
 
-/* Returns the kind of window of dpar.h for a kind of layer. */
-static int32_t dpari_spatial_window_kind(int32_t kind)
-{
-    switch (kind) {
-    case DPAR_SPATIAL_TRANSPOSED: return DPAR_WINDOW_TRANSPOSED;
-    case DPAR_SPATIAL_INTERPOLATION: return DPAR_WINDOW_INTERPOLATION;
-    case DPAR_SPATIAL_NEIGHBOURHOOD: return DPAR_WINDOW_NEIGHBOURHOOD;
-    default: return DPAR_WINDOW_CONVOLUTION;
-    }
-}
-
 /* Sets the window of a dim for dpar.h. Returns 0 if the layer does not touch the dim. */
 static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_window *window)
 {
@@ -495,7 +491,8 @@ static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_
     if (!dpari_spatial_touches(layer, d)) {
         return 0;
     }
-    window->kind = dpari_spatial_window_kind(layer->kind);
+    /* both lists of kinds are in the same order */
+    window->kind = layer->kind - DPAR_SPATIAL_CONVOLUTION + DPAR_WINDOW_CONVOLUTION;
     window->align_corners = layer->align_corners;
     if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         window->stride = 1;
@@ -631,29 +628,23 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, i
 static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
-    const int64_t n = layer->in.extent[d], k = layer->window[d].kernel;
-    dpar_window keys;
+    const int64_t k = layer->window[d].kernel;
+    dpar_window window;
     double fraction;
     if (y1 <= y0) {
         return 0;
     }
-    if (!dpari_spatial_touches(layer, d)) {
+    if (!dpari_spatial_window(layer, d, &window)) {
         *lo = y0;
         *hi = y1;
         return 1;
     }
-    switch (layer->kind) {
-    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&layer->window[d], y0, y1, lo, hi);
-    case DPAR_SPATIAL_TRANSPOSED:
-        return dpari_window_transposed(&layer->window[d], n, y0, y1, lo, hi);
-    case DPAR_SPATIAL_INTERPOLATION:
+    if (layer->kind == DPAR_SPATIAL_INTERPOLATION) { /* dpari_window_reads leaves padding out */
         *lo = dpari_spatial_source(layer, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(layer, d, y1 - 1, &fraction) - (k == 4) + k;
         return 1;
-    default: break;
     }
-    (void)dpari_spatial_window(layer, d, &keys);
-    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
+    return dpari_window_reads(&window, layer->in.extent[d], y1, y0, y1, lo, hi);
 }
 
 /* Returns how many of the taps are in [lo, hi). */
@@ -709,20 +700,12 @@ typedef struct dpari_spatial_block {
 static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
                                  const int64_t *own, int64_t *out)
 {
-    const int64_t n = layer->in.extent[d];
-    int32_t side;
-    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(layer, d)) {
-        dpari_window_owned(&layer->window[d], n, m, own[0], own[1], &out[0], &out[1]);
-        return;
-    }
-    for (side = 0; side < 2; side++) {
-        int64_t at = own[side];
-        if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_TRANSPOSED) {
-            at = dpari_least(m, at * dpari_spatial_stride(layer, d));
-        } else if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
-            at = dpari_ceil_div(at * m, n);
-        }
-        out[side] = own[side] == n ? m : at;
+    dpar_window window;
+    if (dpari_spatial_window(layer, d, &window)) {
+        dpari_window_owned(&window, layer->in.extent[d], m, own[0], own[1], &out[0], &out[1]);
+    } else {
+        out[0] = own[0];
+        out[1] = own[1];
     }
 }
 
@@ -1030,68 +1013,58 @@ static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout
     }
 }
 
-/* The ranges and boxes of a rank: its own inputs, its outputs, and the box of its input array. */
-enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
-
-/* Sets `part` to the range DPARI_SPATIAL_x in dim d. */
-static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
-                               const int32_t *coord, int32_t which, int64_t *part)
+/* Sets dim d of a box. If the range is empty, clears the box, which then stays empty. */
+static void dpari_spatial_set_range(dpar_box *box, int32_t d, const int64_t *range)
 {
-    dpari_spatial_block block;
-    dpari_spatial_block_of(layer, halo->outputs, d, coord, &block);
-    if (which == DPARI_SPATIAL_BOX) {
-        dpari_spatial_hull_of(halo, d, halo->outputs->extent[d], &block, part);
-        if (part[1] > part[0]) {
-            part[0] -= halo->low[d];
-            part[1] += halo->high[d];
-        }
-        return;
+    if (range[1] <= range[0]) {
+        dpari_zero(box, sizeof *box);
     }
-    part[0] = which == DPARI_SPATIAL_OWN ? block.own[0] : block.out[0];
-    part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
+    if (d < box->dims) {
+        box->lo[d] = range[0];
+        box->hi[d] = range[1];
+    }
 }
 
-/* Computes the box DPARI_SPATIAL_x of a rank. Returns 0 if it is empty, or there is no such rank.
- */
-static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
-                                dpar_box *box)
+/* Computes the boxes of a rank: its own inputs, its outputs, and the smallest box for its input
+ * arrays. m: the outputs of each dim. Boxes without points have dims 0, and so have all boxes of a
+ * rank that does not exist. */
+static void dpari_spatial_boxes_of(const dpar_spatial_desc *layer, const int64_t *m, int32_t rank,
+                                   dpar_box *own, dpar_box *out, dpar_box *in)
 {
-    int64_t m[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES], d;
+    dpari_spatial_block block;
     dpar_layout balanced;
     dpar_halo halo;
-    dpar_box b;
-    if (dpari_spatial_check_layer(layer, m, NULL) != DPAR_OK ||
-        dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
+    int64_t hull[2];
+    dpari_zero(own, sizeof *own);
+    *out = *in = *own;
+    if (dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
         !dpar_mesh_coords(&layer->in.mesh, rank, coord)) {
-        return 0;
+        return;
     }
-    dpari_zero(&b, sizeof b);
-    b.dims = layer->in.dims;
+    own->dims = out->dims = in->dims = layer->in.dims;
     dpari_spatial_halo(layer, &balanced, &halo);
-    for (d = 0; d < b.dims; d++) {
-        int64_t part[2];
-        dpari_spatial_part(layer, &halo, d, coord, which, part);
-        if (part[1] <= part[0]) {
-            return 0;
+    for (d = 0; d < layer->in.dims; d++) {
+        dpari_spatial_block_of(layer, &balanced, d, coord, &block);
+        dpari_spatial_hull_of(&halo, d, balanced.extent[d], &block, hull);
+        if (hull[1] > hull[0]) {
+            hull[0] -= halo.low[d];
+            hull[1] += halo.high[d];
         }
-        b.lo[d] = part[0];
-        b.hi[d] = part[1];
+        dpari_spatial_set_range(own, d, block.own);
+        dpari_spatial_set_range(out, d, block.out);
+        dpari_spatial_set_range(in, d, hull);
     }
-    *box = b;
-    return 1;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                                    dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
+    dpar_box own;
     const dpar_status status = dpari_spatial_outputs(layer, b.extent, why);
     if (status == DPAR_OK && boxes != NULL) {
-        dpari_zero(&b.in, sizeof b.in);
-        dpari_zero(&b.out, sizeof b.out);
-        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, &b.in);
-        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, &b.out);
+        dpari_spatial_boxes_of(layer, b.extent, rank, &own, &b.out, &b.in);
         *boxes = b;
     }
     return status;
@@ -1114,8 +1087,7 @@ static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *o
 static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
-    const int32_t padding = dpari_spatial_padding(layer, d);
-    const int constant = padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
+    const int constant = dpari_spatial_pads_constant(layer, d);
     const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
     const int64_t high = constant && own[1] == layer->in.extent[d] ? INT64_MAX : own[1];
     int64_t lo = 0, hi = 0;
@@ -1154,21 +1126,23 @@ static void dpari_spatial_core(dpari_spatial *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* How the memory of a plan is divided: its struct, the cuts of outputs that follow, and the halo
- * exchange. */
-typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* offsets of the last two in bytes */
-} dpari_spatial_memory;
-
-static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
+/* Returns the bytes of a plan before its halo exchange: its struct, and from a multiple of
+ * DPARI_ROOM_ALIGN on the cuts of outputs that follow. */
+static int64_t dpari_spatial_own_bytes(const dpar_spatial_desc *layer)
 {
     int64_t cuts = 0;
     int32_t i;
     for (i = 0; i < layer->in.mesh.axes; i++) {
         cuts += layer->in.mesh.axis[i].size + 1;
     }
-    at->cuts = dpari_room_up((int64_t)sizeof(dpari_spatial));
-    at->exchange = at->cuts + dpari_room_up(8 * cuts);
+    return dpari_room_up((int64_t)sizeof(dpari_spatial)) + dpari_room_up(8 * cuts);
+}
+
+/* Describes the array of an input, or of its gradients, as a tile. */
+static void dpari_spatial_input_tile(const dpari_spatial *plan, void *data, dpar_tile *tile)
+{
+    dpar_tile_init(tile, data, &plan->head.in_box, plan->head.layer.planes,
+                   plan->head.layer.channels_last);
 }
 
 /* Describes the inputs as fields of a halo exchange: dense planes of in_box. least: the box of
@@ -1178,7 +1152,7 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
     const dpar_spatial_desc *layer = &plan->head.layer;
     dpar_tile tile;
     int32_t i, d;
-    dpar_tile_init(&tile, NULL, &plan->head.in_box, layer->planes, layer->channels_last);
+    dpari_spatial_input_tile(plan, NULL, &tile);
     for (i = 0; i < layer->tensors; i++) {
         dpar_halo_field *field = &plan->field[i];
         dpari_zero(field, sizeof *field);
@@ -1248,17 +1222,15 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     return DPAR_OK;
 }
 
-/* Sets all fields of a plan except its exchange, in memory that dpari_spatial_divide divides.
- * Local. */
+/* Sets all fields of a plan except its exchange, in dpari_spatial_own_bytes bytes. Local. */
 static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
                                           const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial *plan = (dpari_spatial *)(void *)memory;
-    dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
+    int64_t *cuts = (int64_t *)(void *)(memory + dpari_room_up((int64_t)sizeof *plan));
     dpar_box least;
     dpar_status status;
-    dpari_spatial_divide(layer, &at);
     dpari_zero(plan, sizeof *plan);
     plan->comm = comm;
     plan->head.layer = *layer;
@@ -1267,15 +1239,12 @@ static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm
     plan->head.layer.out_planes =
         layer->out_planes > 0 ? layer->out_planes : plan->head.layer.planes;
     (void)dpari_spatial_check_layer(&plan->head.layer, m, NULL);
-    status = dpari_spatial_layout(&plan->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
-                                  &plan->head.out, why);
+    status = dpari_spatial_layout(&plan->head.layer, m, cuts, &plan->head.out, why);
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OUT,
-                               &plan->head.out_owned);
-    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OWN,
-                               &plan->head.in_owned);
+    dpari_spatial_boxes_of(&plan->head.layer, m, comm->rank, &plan->head.in_owned,
+                           &plan->head.out_owned, &least);
     dpari_spatial_halo(&plan->head.layer, &plan->head.out, &plan->halo);
     status = dpar_halo_check(&plan->halo, why);
     if (status != DPAR_OK) {
@@ -1306,25 +1275,21 @@ static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
 }
 
 /* Checks a layer and counts the bytes of its plan, which is set in temporary memory for that.
- * Local.
- *
- * exchange: receives the offset of the plan of the halo exchange. */
+ * Local. */
 static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_spatial_desc *layer,
-                                                  int64_t *exchange, int64_t *need, dpar_why *why)
+                                                  int64_t *need, dpar_why *why)
 {
-    dpari_spatial_memory at;
     void *memory;
-    int64_t m[DPAR_MAX_DIMS], more = 0;
-    dpar_status status;
-    status = dpari_spatial_outputs(layer, m, why);
+    int64_t m[DPAR_MAX_DIMS], own, more = 0;
+    dpar_status status = dpari_spatial_outputs(layer, m, why);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_spatial_divide(layer, &at);
-    memory = dpari_os_pages(at.exchange);
+    own = dpari_spatial_own_bytes(layer);
+    memory = dpari_os_pages(own);
     if (memory == NULL) {
         return dpari_say(DPAR_E_MEMORY, why, "dpar_spatial_make: no memory for %ld temporary bytes",
-                         at.exchange);
+                         own);
     }
     status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
     if (status == DPAR_OK) {
@@ -1332,9 +1297,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
         dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &desc);
         status = dpari_hx_bytes(comm, &desc, &more, why);
     }
-    dpari_os_unmap(memory, at.exchange);
-    *exchange = at.exchange;
-    *need = at.exchange + more;
+    dpari_os_unmap(memory, own);
+    *need = own + more;
     return status;
 }
 
@@ -1428,10 +1392,10 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **con
 
 /* Checks a layer, takes the memory of its plan, and sets the plan except its exchange. Local. */
 static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
-                                                    int64_t *exchange, int64_t *need, void **memory,
-                                                    void **constants, dpar_why *why)
+                                                    int64_t *need, void **memory, void **constants,
+                                                    dpar_why *why)
 {
-    dpar_status status = dpari_spatial_count(comm, layer, exchange, need, why);
+    dpar_status status = dpari_spatial_count(comm, layer, need, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1453,7 +1417,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     dpari_hx_traffic traffic;
     dpar_halo_plan_desc desc;
     void *memory = NULL, *constants = NULL;
-    int64_t exchange = 0, need = 0;
+    int64_t own, need = 0;
     int32_t k;
     dpar_status status;
     if (comm == NULL) {
@@ -1463,15 +1427,16 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     if (plan == NULL) {
         status = dpari_wrong(why, "the plan is NULL");
     } else {
-        status = dpari_spatial_prepare(comm, layer, &exchange, &need, &memory, &constants, why);
+        status = dpari_spatial_prepare(comm, layer, &need, &memory, &constants, why);
     }
     spatial = (dpari_spatial *)memory;
     status = dpari_agree_on(comm, status, "spatial", dpari_spatial_state,
                             status == DPAR_OK ? &spatial->head.layer : NULL, why);
     if (status == DPAR_OK) {
         dpari_spatial_exchange_desc(spatial, layer, &desc);
-        desc.memory = (unsigned char *)memory + exchange;
-        desc.bytes = need - exchange;
+        own = dpari_spatial_own_bytes(layer);
+        desc.memory = (unsigned char *)memory + own;
+        desc.bytes = need - own;
         status = dpari_hx_open(comm, &desc, 1, &spatial->exchange, why);
     }
     if (status != DPAR_OK) {
@@ -1612,21 +1577,56 @@ static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigne
     }
 }
 
-/* Operations on a slice of padding: fill it, add its gradients to those of their source and clear
- * it, or clear it. */
-enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
+/* Operations on slices of padding: fill them, or add their gradients to those of their sources and
+ * clear them. */
+enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD };
 
-/* Applies DPARI_SPATIAL_x to the cells at index i of dim d.
- *
- * from:    the index of their source, or -1 if they are a constant.
- * element: the constant, for FILL. */
-static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, int32_t d,
-                                           int64_t i, int64_t from, int32_t what,
-                                           const unsigned char *element)
+/* Slices of a tile with the same operation. Those in a device's memory are enqueued together, up to
+ * DPARI_SPATIAL_BOXES in one call. */
+enum { DPARI_SPATIAL_BOXES = 16 };
+typedef struct dpari_spatial_slices {
+    const dpari_spatial *plan;
+    const dpar_tile *tile;
+    int32_t what;             /* DPARI_SPATIAL_FILL or _FOLD */
+    int32_t constant;         /* the value without a source: DPARI_SPATIAL_ZERO or _LOWEST */
+    unsigned char element[8]; /* that value */
+    dpar_status status;
+    int32_t count;
+    dpar_mem_box box[DPARI_SPATIAL_BOXES];
+} dpari_spatial_slices;
+
+static void dpari_spatial_slices_begin(dpari_spatial_slices *slices, const dpari_spatial *plan,
+                                       const dpar_tile *tile, int32_t what, int32_t constant)
 {
-    const int32_t size = dpar_type_bytes(type);
+    slices->plan = plan;
+    slices->tile = tile;
+    slices->what = what;
+    slices->constant = constant;
+    dpari_zero(slices->element, sizeof slices->element);
+    if (constant == DPARI_SPATIAL_LOWEST) {
+        dpari_spatial_lowest(plan->head.layer.type, slices->element);
+    }
+    slices->status = DPAR_OK;
+    slices->count = 0;
+}
+
+/* Enqueues the boxes so far. Returns the first error of all runs. */
+static dpar_status dpari_spatial_slices_run(dpari_spatial_slices *slices)
+{
+    if (slices->count > 0 && slices->status == DPAR_OK) {
+        slices->status = dpari_do_move(slices->plan->comm, slices->box, slices->count);
+    }
+    slices->count = 0;
+    return slices->status;
+}
+
+/* Does what dpari_spatial_slice does, in host memory. */
+static DPARI_COLD void dpari_spatial_slice_here(const dpari_spatial_slices *slices, int32_t d,
+                                                int64_t i, int64_t from)
+{
+    const dpar_tile *tile = slices->tile;
+    const int32_t type = slices->plan->head.layer.type, size = dpar_type_bytes(type);
     unsigned char *base = (unsigned char *)tile->data;
-    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     dpari_spatial_rows rows;
     if (tile->planes < 1) {
         return;
@@ -1638,70 +1638,36 @@ static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, 
         to = base + dpari_tile_at(tile, rows.plane, rows.at) * size;
         rows.at[d] = from;
         other = from >= 0 ? base + dpari_tile_at(tile, rows.plane, rows.at) * size : NULL;
-        if (what == DPARI_SPATIAL_FILL && other != NULL) {
+        if (slices->what == DPARI_SPATIAL_FOLD && other != NULL) {
+            const void *in[2];
+            void *out = other;
+            in[0] = other;
+            in[1] = to;
+            dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
+        }
+        if (slices->what == DPARI_SPATIAL_FILL && other != NULL) {
             dpari_kern_copy(to, other, rows.count * size, 0);
-        } else if (what == DPARI_SPATIAL_FILL) {
-            dpari_spatial_repeat(to, rows.count, element, size);
         } else {
-            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
-                const void *in[2];
-                void *out = other;
-                in[0] = other;
-                in[1] = to;
-                dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
-            }
-            dpari_spatial_repeat(to, rows.count, zero, size);
+            dpari_spatial_repeat(to, rows.count, slices->element, size);
         }
     } while (dpari_spatial_rows_next(&rows, tile, d));
 }
 
-/* Operations on boxes in a device's memory, up to DPARI_SPATIAL_BOXES of which are enqueued in one
- * call.
- */
-enum { DPARI_SPATIAL_BOXES = 16 };
-typedef struct dpari_spatial_moves {
-    dpar_comm *comm;
-    const unsigned char *constants;
-    dpar_status status;
-    int32_t count;
-    dpar_mem_box box[DPARI_SPATIAL_BOXES];
-} dpari_spatial_moves;
-
-static void dpari_spatial_moves_begin(dpari_spatial_moves *boxes, const dpari_spatial *plan)
+/* Does what dpari_spatial_slice does, in a device's memory. Boxes that add and boxes that copy are
+ * enqueued separately, because one call has one operation. */
+static void dpari_spatial_slice_there(dpari_spatial_slices *slices, int32_t d, int64_t i,
+                                      int64_t from)
 {
-    boxes->comm = plan->comm;
-    boxes->constants = plan->constants;
-    boxes->status = DPAR_OK;
-    boxes->count = 0;
-}
-
-/* Enqueues the boxes so far. Returns the first error of all runs. */
-static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
-{
-    if (boxes->count > 0 && boxes->status == DPAR_OK) {
-        boxes->status = dpari_do_move(boxes->comm, boxes->box, boxes->count);
-    }
-    boxes->count = 0;
-    return boxes->status;
-}
-
-/* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
- * separately, because one call has one operation.
- *
- * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
-static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
-                                          int32_t type, int32_t d, int64_t i, int64_t from,
-                                          int32_t what, int32_t constant)
-{
-    const int32_t size = dpar_type_bytes(type);
-    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    const dpar_tile *tile = slices->tile;
+    const int32_t type = slices->plan->head.layer.type, size = dpar_type_bytes(type);
+    const int sums = slices->what == DPARI_SPATIAL_FOLD && from >= 0;
     unsigned char *base = (unsigned char *)tile->data, *cells, *other;
     int64_t at[DPAR_MAX_DIMS];
     dpar_mem_box *b;
     int32_t k;
-    if (boxes->count == DPARI_SPATIAL_BOXES ||
-        (boxes->count > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
-        (void)dpari_spatial_moves_run(boxes);
+    if (slices->count == DPARI_SPATIAL_BOXES ||
+        (slices->count > 0 && (slices->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_slices_run(slices);
     }
     for (k = 0; k < tile->box.dims; k++) {
         at[k] = k == d ? i : tile->box.lo[k];
@@ -1709,7 +1675,7 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     cells = base + dpari_tile_at(tile, 0, at) * size;
     at[d] = from;
     other = base + (from >= 0 ? dpari_tile_at(tile, 0, at) * size : 0);
-    b = &boxes->box[boxes->count++];
+    b = &slices->box[slices->count++];
     dpari_zero(b, sizeof *b);
     b->to_type = b->from_type = b->round_type = type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
@@ -1720,13 +1686,24 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     } else if (from >= 0) {
         b->from = other;
     } else {
-        b->from = (void *)(uintptr_t)(boxes->constants + constant);
+        b->from = (void *)(uintptr_t)(slices->plan->constants + slices->constant);
     }
     b->dims = tile->box.dims;
     for (k = 0; k < tile->box.dims; k++) { /* dim d of the box is the planes */
         b->extent[k] = k == d ? tile->planes : tile->box.hi[k] - tile->box.lo[k];
         b->to_stride[k] = k == d ? tile->plane : tile->stride[k];
         b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
+    }
+}
+
+/* Applies the operation to the cells at index i of dim d. from: the index of their source, or -1 if
+ * they are constants. */
+static void dpari_spatial_slice(dpari_spatial_slices *slices, int32_t d, int64_t i, int64_t from)
+{
+    if (slices->plan->comm->mem != NULL) {
+        dpari_spatial_slice_there(slices, d, i, from);
+    } else {
+        dpari_spatial_slice_here(slices, d, i, from);
     }
 }
 
@@ -1737,148 +1714,86 @@ static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile 
     const dpar_spatial_desc *layer = &plan->head.layer;
     const int64_t n = layer->in.extent[d];
     const int32_t padding = dpari_spatial_padding(layer, d);
-    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
-    const int32_t constant = lowest && what == DPARI_SPATIAL_FILL ? (int32_t)DPARI_SPATIAL_LOWEST
-                                                                  : (int32_t)DPARI_SPATIAL_ZERO;
-    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_moves boxes;
+    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST && what == DPARI_SPATIAL_FILL;
+    dpari_spatial_slices slices;
     int64_t i, from;
-    dpari_spatial_moves_begin(&boxes, plan);
-    if (lowest) {
-        dpari_spatial_lowest(layer->type, element);
-    }
+    dpari_spatial_slices_begin(&slices, plan, tile, what,
+                               lowest ? DPARI_SPATIAL_LOWEST : DPARI_SPATIAL_ZERO);
     for (i = tile->box.lo[d]; i < tile->box.hi[d]; i++) {
         if (i >= 0 && i < n) {
             i = dpari_least(n, tile->box.hi[d]) - 1; /* skips the points of the field */
             continue;
         }
         from = dpari_spatial_image(padding, n, i);
-        if (from >= 0 && (from < tile->box.lo[d] || from >= tile->box.hi[d])) {
-            continue; /* no output reads it */
-        }
-        if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_on_device(&boxes, tile, layer->type, d, i, from, what, constant);
-        } else {
-            dpari_spatial_slice(tile, layer->type, d, i, from, what, element);
+        if (from < 0 || (from >= tile->box.lo[d] && from < tile->box.hi[d])) {
+            dpari_spatial_slice(&slices, d, i, from); /* no output reads the other cells */
         }
     }
-    return dpari_spatial_moves_run(&boxes);
+    return dpari_spatial_slices_run(&slices);
 }
 
-/* True if dim d is padded here. Rings are filled by the halo exchange. */
-static int dpari_spatial_pads(const dpari_spatial *plan, int32_t d)
+/* Applies DPARI_SPATIAL_x to the padding of all inputs, whose arrays are `data`. Fills dim after
+ * dim, so that corners are filled from corners, and folds in the reverse order. Rings are filled by
+ * the halo exchange. constants: 1 leaves out padding that is copied from the field. */
+static dpar_status dpari_spatial_pad_all(const dpari_spatial *plan, void *const *data, int32_t what,
+                                         int constants)
 {
-    return dpari_spatial_touches(&plan->head.layer, d) &&
-           plan->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
-}
-
-/* Fills the padding of all inputs, dim after dim, so that corners are filled from corners.
- * constants: 1 fills only padding that needs no values of the field. */
-static dpar_status dpari_spatial_fill(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
-                                      int constants)
-{
+    const dpar_spatial_desc *layer = &plan->head.layer;
+    const int32_t dims = plan->head.in_box.dims;
     dpar_tile tile;
-    int32_t i, d;
-    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&tile, arrays->in[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        for (d = 0; d < tile.box.dims; d++) {
-            const int32_t padding = dpari_spatial_padding(&plan->head.layer, d);
-            if (dpari_spatial_pads(plan, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
-                                                padding == DPAR_SPATIAL_PAD_LOWEST)) {
-                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FILL);
-                if (status != DPAR_OK) {
-                    return status;
-                }
+    int32_t i, k;
+    dpar_status status = DPAR_OK;
+    for (i = 0; i < layer->tensors && dims > 0; i++) {
+        dpari_spatial_input_tile(plan, data[i], &tile);
+        for (k = 0; k < dims && status == DPAR_OK; k++) {
+            const int32_t d = what == DPARI_SPATIAL_FILL ? k : dims - 1 - k;
+            if (dpari_spatial_touches(layer, d) && layer->padding[d] != DPAR_SPATIAL_PAD_WRAP &&
+                (!constants || dpari_spatial_pads_constant(layer, d))) {
+                status = dpari_spatial_pad(plan, &tile, d, what);
             }
         }
     }
-    return DPAR_OK;
-}
-
-/* Adds the gradients of the padding to the points from which it was copied, the last dim first. */
-static dpar_status dpari_spatial_fold(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
-{
-    dpar_tile tile;
-    int32_t i, d;
-    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        for (d = tile.box.dims - 1; d >= 0; d--) {
-            if (dpari_spatial_pads(plan, d)) {
-                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FOLD);
-                if (status != DPAR_OK) {
-                    return status;
-                }
-            }
-        }
-    }
-    return DPAR_OK;
+    return status;
 }
 
 /* Sets the cells around the own points in dim d to 0. */
 static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const dpar_tile *tile,
                                               int32_t d)
 {
-    dpari_spatial_moves boxes;
+    dpari_spatial_slices slices;
     int64_t k;
-    dpari_spatial_moves_begin(&boxes, plan);
+    dpari_spatial_slices_begin(&slices, plan, tile, DPARI_SPATIAL_FILL, DPARI_SPATIAL_ZERO);
     for (k = tile->box.lo[d]; k < tile->box.hi[d]; k++) {
-        if (k >= plan->head.in_owned.lo[d] && k < plan->head.in_owned.hi[d]) {
-            continue;
-        }
-        if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_on_device(&boxes, tile, plan->head.layer.type, d, k, -1,
-                                          DPARI_SPATIAL_CLEAR, DPARI_SPATIAL_ZERO);
-        } else {
-            dpari_spatial_slice(tile, plan->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        if (k < plan->head.in_owned.lo[d] || k >= plan->head.in_owned.hi[d]) {
+            dpari_spatial_slice(&slices, d, k, -1);
         }
     }
-    return dpari_spatial_moves_run(&boxes);
+    return dpari_spatial_slices_run(&slices);
 }
 
 /* Sets input gradients to 0 before the kernel adds to them. If they accumulate, own points are left
  * as they are. */
 static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status status;
+    const int whole = !arrays->accumulate || plan->head.in_owned.dims == 0;
+    const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
+                          dpar_type_bytes(plan->head.layer.type);
     dpar_tile tile;
     int32_t i, d;
+    dpar_status status = DPAR_OK;
     for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
-                              dpar_type_bytes(plan->head.layer.type);
-        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        if (!arrays->accumulate || plan->head.in_owned.dims == 0) {
-            if (plan->comm->mem == NULL) {
-                dpari_zero(tile.data, (size_t)bytes);
-                continue;
-            }
+        dpari_spatial_input_tile(plan, arrays->in_gradient[i], &tile);
+        if (whole && status == DPAR_OK) {
             status = dpari_do_copy(plan->comm, tile.data, NULL, bytes);
-            if (status != DPAR_OK) {
-                return status;
-            }
-            continue;
         }
-        for (d = 0; d < tile.box.dims; d++) {
+        for (d = 0; d < tile.box.dims && !whole && status == DPAR_OK; d++) {
             status = dpari_spatial_clear_around(plan, &tile, d);
-            if (status != DPAR_OK) {
-                return status;
-            }
         }
     }
-    return DPAR_OK;
+    return status;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
-
-/* Describes a dense array over the box `array` as a tile for the work on `box`. */
-static void dpari_spatial_tile(dpar_tile *tile, void *data, const dpar_box *array, int64_t planes,
-                               int32_t last, const dpar_box *box)
-{
-    dpar_tile_init(tile, data, array, planes, last);
-    tile->box = *box;
-}
 
 /* Runs a kernel on the outputs of a box. */
 static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
@@ -1889,7 +1804,7 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
-    if (kernel == NULL || out->dims == 0) {
+    if (kernel == NULL || out->dims == 0 || dpar_box_volume(out) == 0) {
         return;
     }
     if (!dpari_spatial_needs(layer, out, &in)) {
@@ -1900,14 +1815,14 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     call.layer = layer;
     call.user = layer->user;
     for (i = 0; i < layer->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], arrays->in[i], &plan->head.in_box, layer->planes,
-                           layer->channels_last, &in);
-        dpari_spatial_tile(&call.in_gradient[i], arrays->in_gradient[i], &plan->head.in_box,
-                           layer->planes, layer->channels_last, &in);
+        dpari_spatial_input_tile(plan, arrays->in[i], &call.in[i]);
+        dpari_spatial_input_tile(plan, arrays->in_gradient[i], &call.in_gradient[i]);
+        call.in[i].box = call.in_gradient[i].box = in;
     }
-    dpari_spatial_tile(&call.out, arrays->out, array, layer->out_planes, layer->channels_last, out);
-    dpari_spatial_tile(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
-                       layer->channels_last, out);
+    dpar_tile_init(&call.out, arrays->out, array, layer->out_planes, layer->channels_last);
+    dpar_tile_init(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
+                   layer->channels_last);
+    call.out.box = call.out_gradient.box = *out;
     kernel(&call);
 }
 
@@ -1924,14 +1839,10 @@ static void dpari_spatial_boundary(const dpari_spatial *plan, const dpar_spatial
     for (d = 0; d < rest.dims; d++) {
         slab = rest;
         slab.hi[d] = plan->core.lo[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
-        }
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         slab = rest;
         slab.lo[d] = plan->core.hi[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
-        }
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         rest.lo[d] = plan->core.lo[d];
         rest.hi[d] = plan->core.hi[d];
     }
@@ -2000,30 +1911,24 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
         return status;
     }
     status = dpari_spatial_bind(spatial, arrays->in);
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_begin(spatial->exchange);
+    }
+    if (status == DPAR_OK && spatial->core.dims > 0) {
+        status = dpari_spatial_pad_all(spatial, arrays->in, DPARI_SPATIAL_FILL, 1);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_begin(spatial->exchange);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (spatial->core.dims > 0) {
-        status = dpari_spatial_fill(spatial, arrays, 1);
-        if (status != DPAR_OK) {
-            return status;
-        }
-        dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
-    }
+    dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
     status = dpar_halo_plan_end(spatial->exchange);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        status = dpari_spatial_pad_all(spatial, arrays->in, DPARI_SPATIAL_FILL, 0);
     }
-    status = dpari_spatial_fill(spatial, arrays, 0);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        dpari_spatial_boundary(spatial, arrays);
     }
-    dpari_spatial_boundary(spatial, arrays);
-    return DPAR_OK;
+    return status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
@@ -2045,15 +1950,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
         return status;
     }
     dpari_spatial_kernel_on(spatial, arrays, layer->input_gradient, &spatial->head.out_owned);
-    status = dpari_spatial_fold(spatial, arrays);
-    if (status != DPAR_OK) {
-        return status;
+    status = dpari_spatial_pad_all(spatial, arrays->in_gradient, DPARI_SPATIAL_FOLD, 0);
+    if (status == DPAR_OK) {
+        status = dpari_spatial_bind(spatial, arrays->in_gradient);
     }
-    status = dpari_spatial_bind(spatial, arrays->in_gradient);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     }
-    status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     if (status != DPAR_OK) {
         return status;
     }
