@@ -2502,16 +2502,6 @@ DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int
  * for a neighbourhood. */
 DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
                                  int64_t y0, int64_t y1, int64_t *lo, int64_t *hi);
-/* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
- * (kernel - 1) - pad + 1). Returns 0, without writing, if y1 <= y0, y0 < 0 or y1 - 1 > 2^61 /
- * stride. */
-DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi);
-/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
- * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
-DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
-                                      int64_t y1, int64_t *lo, int64_t *hi);
 
 /* ==== index/reach.h ==== */
 
@@ -9595,37 +9585,6 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
     }
     *y0 = first;
     *y1 = end;
-}
-
-DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi)
-{
-    int64_t s = dpari_window_stride(window);
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
-        return 0;
-    }
-    *lo = s * y0 - window->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(window) - window->pad_low + 1;
-    return 1;
-}
-
-DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
-                                      int64_t y1, int64_t *lo, int64_t *hi)
-{
-    int64_t s = dpari_window_stride(window), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
-        return 0;
-    }
-    first = -dpari_floor_div(-(y0 + window->pad_low - dpari_window_reach(window)), s);
-    last = dpari_floor_div(y1 - 1 + window->pad_low, s) + 1;
-    first = dpari_most(0, first);
-    last = dpari_least(inputs, last);
-    if (last <= first) {
-        return 0;
-    }
-    *lo = first;
-    *hi = last;
-    return 1;
 }
 
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i)
