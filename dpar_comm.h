@@ -2119,7 +2119,8 @@ DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reports a failure of this rank in a call in which other ranks may already wait: breaks the
  * communicator, so that all ranks fail with st and this message. */
-DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const char *form, ...)
+    DPARI_PRINTF(3, 4);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -9336,14 +9337,18 @@ DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *comm, const char *f
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st,
-                                                      const dpar_why *why)
+                                                      const char *form, ...)
 {
+    dpar_why why;
+    va_list list;
     if (comm->status < 0) {
         return comm->status;
     }
-    dpar_comm_abort(comm, st, why->text);
-    comm->why = *why;
-    return st;
+    va_start(list, form);
+    (void)dpari_say_list(st, &why, form, &list);
+    va_end(list);
+    dpar_comm_abort(comm, st, why.text);
+    return dpari_repeat(st, &comm->why, why.text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -1867,7 +1867,6 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
                                                          int forward)
 {
     int32_t i, missing = 0;
-    dpar_why why;
     int cut; /* 1 if out_box does not hold the outputs */
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
@@ -1889,15 +1888,16 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
         const int64_t points = arrays->out_box.dims == plan->head.layer.in.dims
                                    ? dpar_box_volume(&arrays->out_box)
                                    : 0;
-        (void)dpari_wrong(&why, "rank %d: out_box, of %ld points, does not hold all %ld outputs",
-                          plan->comm->rank, points, dpar_box_volume(&plan->head.out_owned));
-        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(
+            plan->comm, DPAR_E_ARG,
+            "rank %d: out_box, of %ld points, does not hold all %ld outputs", plan->comm->rank,
+            points, dpar_box_volume(&plan->head.out_owned));
     }
     if (missing > 0) {
-        (void)dpari_wrong(&why,
-                          "rank %d has points, but %d arrays of a layer of %d inputs are NULL",
-                          plan->comm->rank, missing, plan->head.layer.tensors);
-        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(
+            plan->comm, DPAR_E_ARG,
+            "rank %d has points, but %d arrays of a layer of %d inputs are NULL", plan->comm->rank,
+            missing, plan->head.layer.tensors);
     }
     return DPAR_OK;
 }
@@ -1994,13 +1994,12 @@ DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm 
 static dpar_status dpari_norm_check_data(dpar_comm *comm, const dpar_tile *x, const dpar_tile *y)
 {
     const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
-    dpar_why why;
     if (points == 0 || (x->data != NULL && y->data != NULL)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: a tile of a norm has %ld points and no data", comm->rank,
-                      points);
-    return dpari_comm_wrong_all(comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(comm, DPAR_E_ARG,
+                                "rank %d: a tile of a norm has %ld points and no data", comm->rank,
+                                points);
 }
 
 /* Checks a norm and two of its tiles. */

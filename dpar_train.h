@@ -9218,18 +9218,6 @@ static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
     return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
-/* Reports an error that this rank found, and breaks the communicator, so that all ranks notice. */
-static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
-    dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
-{
-    dpar_why why;
-    va_list list;
-    va_start(list, form);
-    (void)dpari_say_list(st, &why, form, &list);
-    va_end(list);
-    return dpari_comm_wrong_all(tp->comm, st, &why);
-}
-
 /* Checks that tp has a communicator and that the structs that describe the call are not NULL
  * (described = 1). Without a communicator, only the caller gets the error. */
 static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, int described)
@@ -9240,8 +9228,8 @@ static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, i
     if (described) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                               tp->comm->rank);
+    return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                                tp->comm->rank);
 }
 
 /* Checks tp, whose fields the caller may have changed. A rank's tokens must be consecutive if they
@@ -9250,16 +9238,16 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
 {
     const int32_t rule = tp->tokens.rule;
     if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "layers: type is %d, the communicator has %d ranks and tokens has %d parts, but type "
             "must be DPAR_F64 or DPAR_F32, and the two numbers must be equal",
             tp->type, tp->comm->size, tp->tokens.parts);
     }
     if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
@@ -9284,9 +9272,9 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_ma
     if (st >= 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, st,
-                               "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
-                               tp->comm->rank, p->m, p->n, p->k);
+    return dpari_comm_wrong_all(tp->comm, st,
+                                "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
+                                tp->comm->rank, p->m, p->n, p->k);
 }
 
 /* Computes y = x w^T for all tokens. The next two functions compute dx = dy w and dw = dy^T x. */
@@ -9410,8 +9398,8 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const v
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
 /* Fills in tp->counts for collectives on rows of this width. A function calls it once, before it
- * posts anything, because posted operations read the counts. The product is unsigned because it may
- * overflow if the layer has an invalid width and is rejected later. */
+ * posts anything, because posted operations read the counts. The product is unsigned because widths
+ * have no limit. */
 static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
@@ -9503,14 +9491,16 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* If arrays are missing, reports their number to all ranks. */
+/* If arrays are missing, reports their number to all ranks. what: the layer's kind. */
 static dpar_status dpari_tensor_check_missing(const dpar_tensor_parallel *tp, int missing,
-                                              const char *form)
+                                              const char *what)
 {
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, DPAR_E_ARG, form, tp->comm->rank, (int32_t)missing);
+    return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                "rank %d: %s: %d arrays that this call needs are NULL",
+                                tp->comm->rank, what, (int32_t)missing);
 }
 
 /* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
@@ -9519,34 +9509,38 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
                                                  const dpar_linear *l,
                                                  const dpar_linear_arrays *arrays, int forward)
 {
-    const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
-    const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const int64_t rows_x = column ? own : n;
-    const int64_t rows_y = column ? n : own;
-    const int reads_x =
-        (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
-    const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
-    int missing = 0;
-    dpar_status st = dpari_tensor_check(tp);
+    int64_t n, rows_x, rows_y;
+    int sequence, column, reads_x, reads_dy, missing;
+    dpar_status st = dpari_tensor_check_not_null(tp, l != NULL && arrays != NULL);
+    if (st == DPAR_OK) {
+        st = dpari_tensor_check(tp);
+    }
     if (st != DPAR_OK) {
         return st;
     }
+    sequence = tp->counts != NULL;
+    column = l->kind == DPAR_LINEAR_COLUMN;
+    n = tp->tokens.count;
+    rows_x = column ? dpari_tensor_tokens(tp, tp->comm->rank) : n;
+    rows_y = column ? n : dpari_tensor_tokens(tp, tp->comm->rank);
+    reads_x = (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
+    reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "linear: kind is %d, in %ld and out %ld, but kind must be 1 (column) or 2 (row), in "
-            "and "
-            "out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
+            "and out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
             l->kind, l->in, l->out);
     }
     if (tp->comm->mem != NULL && tp->matmul == NULL) {
-        return dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                   "rank %d: linear: matmul is NULL, but arrays on a device need a "
-                                   "function for that device",
-                                   tp->comm->rank);
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
+            "rank %d: linear: matmul is NULL, but arrays on a device need a "
+            "function for that device",
+            tp->comm->rank);
     }
-    missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
+    missing = dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
     missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
     missing += forward && dpari_tensor_missing(arrays->y, rows_y, l->out);
     missing += reads_dy && dpari_tensor_missing(arrays->dy, rows_y, l->out);
@@ -9557,25 +9551,32 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(
-        tp, DPAR_E_ARG,
+    return dpari_comm_wrong_all(
+        tp->comm, DPAR_E_ARG,
         "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
         tp->comm->rank, missing, l->in, l->out);
 }
 
-/* Computes the forward of both kinds: a column layer gathers x before the product, a row layer
- * reduces y after it. The arguments are not NULL. */
-static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
-                                        const dpar_linear_arrays *arrays)
+/* A column layer gathers x before the product, a row layer reduces y after it. */
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
+                                                    const dpar_linear *layer,
+                                                    const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = tp->counts != NULL;
-    const int64_t own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const void *x = column && sequence ? arrays->gathered : arrays->x;
-    void *y = !column && sequence ? arrays->gathered : arrays->y;
-    const dpari_tensor_alike alike = dpari_linear_alike(layer);
+    dpari_tensor_alike alike;
+    const void *x;
+    void *y;
+    int column, sequence;
     dpar_status st = dpari_linear_check(tp, layer, arrays, 1);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    column = layer->kind == DPAR_LINEAR_COLUMN;
+    sequence = tp->counts != NULL;
+    x = column && sequence ? arrays->gathered : arrays->x;
+    y = !column && sequence ? arrays->gathered : arrays->y;
+    alike = dpari_linear_alike(layer);
     dpari_tensor_count(tp, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !arrays->reuse_gathered) {
+    if (column && sequence && !arrays->reuse_gathered) {
         st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, NULL);
     }
     if (st == DPAR_OK) {
@@ -9587,19 +9588,9 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dp
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_tensor_add_bias(tp, arrays->y, arrays->bias, column ? tp->tokens.count : own,
-                                 layer->out);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
-                                                    const dpar_linear *layer,
-                                                    const dpar_linear_arrays *arrays)
-{
-    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_linear_forward(tp, layer, arrays);
+    return dpari_tensor_add_bias(
+        tp, arrays->y, arrays->bias,
+        column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank), layer->out);
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
@@ -9652,33 +9643,24 @@ static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
-                                         const dpar_linear_arrays *arrays)
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
+                                                     const dpar_linear *layer,
+                                                     const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN;
+    int column;
     dpar_status st = dpari_linear_check(tp, layer, arrays, 0);
-    dpari_tensor_count(tp, column ? layer->in : layer->out);
-    if (st == DPAR_OK) {
-        st = column ? dpari_column_backward(tp, layer, arrays)
-                    : dpari_row_backward(tp, layer, arrays);
+    if (st != DPAR_OK) {
+        return st;
     }
+    column = layer->kind == DPAR_LINEAR_COLUMN;
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
+    st = column ? dpari_column_backward(tp, layer, arrays) : dpari_row_backward(tp, layer, arrays);
     if (st == DPAR_OK) {
         const void *dy = !column && tp->counts != NULL ? arrays->gathered : arrays->dy;
         st = dpari_tensor_sum_rows(tp, dy, tp->tokens.count, layer->out, arrays->dbias,
                                    arrays->accumulate);
     }
     return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
-                                                     const dpar_linear *layer,
-                                                     const dpar_linear_arrays *arrays)
-{
-    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_linear_backward(tp, layer, arrays);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
@@ -9719,23 +9701,20 @@ static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
                                                 const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_check_not_null(tp, vocab != NULL);
+    dpar_status st = dpari_tensor_check(tp);
     int64_t i;
-    if (st == DPAR_OK) {
-        st = dpari_tensor_check(tp);
-    }
     if (st == DPAR_OK &&
         (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
-        st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                 "vocabulary: it is for %d ranks, but the communicator has %d, or "
-                                 "ids or targets are NULL",
-                                 vocab->ranks, tp->comm->size);
+        st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                  "vocabulary: it is for %d ranks, but the communicator has %d, or "
+                                  "ids or targets are NULL",
+                                  vocab->ranks, tp->comm->size);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] >= vocab->count + vocab->added) {
-            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "vocabulary: token %ld has id %d, but ids must be below %ld",
-                                     i, ids[i], vocab->count + vocab->added);
+            st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                      "vocabulary: token %ld has id %d, but ids must be below %ld",
+                                      i, ids[i], vocab->count + vocab->added);
         }
     }
     return st;
@@ -9758,14 +9737,14 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     width = layer->width;
     st = dpari_vocab_check(tp, &layer->vocab, ids);
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
-                                 width);
+        st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                  "embedding: width is %ld, but must be at least 0", width);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "embedding: token %ld has id %d, but ids must be at least 0",
-                                     i, ids[i]);
+            st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                      "embedding: token %ld has id %d, but ids must be at least 0",
+                                      i, ids[i]);
         }
     }
     if (st != DPAR_OK) {
@@ -9776,8 +9755,7 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     missing +=
         dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
-    return dpari_tensor_check_missing(tp, missing,
-                                      "rank #: embedding: # arrays that this call needs are NULL");
+    return dpari_tensor_check_missing(tp, missing, "embedding");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
@@ -9859,8 +9837,8 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpa
         st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                   "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
+        return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                    "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
@@ -9918,7 +9896,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
             dpari_tensor_missing(arrays->logits, n, dpar_vocab_row_count(&layer->vocab)) +
                 dpari_tensor_missing(arrays->lse, n, 1) +
                 dpari_tensor_missing(arrays->scratch, n, 1),
-            "rank #: cross-entropy: # arrays that this call needs are NULL");
+            "cross-entropy");
     }
     if (st != DPAR_OK) {
         return st;
@@ -10612,7 +10590,6 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
 {
     dpari_attention_method way;
     int missing, kept;
-    dpar_why why;
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -10627,10 +10604,10 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
     if (missing == 0 || (plan->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why,
-                      "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
-                      plan->comm->rank, missing, plan->head.tokens);
-    return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
+        plan->comm->rank, missing, plan->head.tokens);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
@@ -11261,13 +11238,13 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *g
  * that the other ranks do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
-    dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
-                      ulysses->comm->rank, ulysses->whole, ulysses->heads);
-    return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        ulysses->comm, DPAR_E_ARG,
+        "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL", ulysses->comm->rank,
+        ulysses->whole, ulysses->heads);
 }
 
 /* Copies rows of `bytes` bytes. The steps are the bytes from one row to the next. */
@@ -12091,21 +12068,6 @@ static void dpari_router_loads(const dpar_router *router, double *sums, dpar_rou
         tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
-/* Breaks the communicator with a message, so that the other ranks notice. Copies it to *why unless
- * why is NULL. */
-static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
-                                                 dpar_why *why)
-{
-    dpar_why text;
-    dpar_status st;
-    (void)dpari_wrong(&text, "rank %d: %s", comm->rank, said->text);
-    st = dpari_comm_wrong_all(comm, DPAR_E_ARG, &text);
-    if (why != NULL) {
-        *why = comm->why;
-    }
-    return st;
-}
-
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
 static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, double *sums,
@@ -12141,7 +12103,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *c
         st = dpari_router_chosen(router, tokens, arrays->chosen, &said);
     }
     if (st != DPAR_OK) {
-        return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
+        return comm == NULL ? st
+                            : dpari_comm_wrong_all(comm, st, "rank %d: %s", comm->rank, said.text);
     }
     n = 2 * (int64_t)router->experts + 1;
     dpari_zero(arrays->sums, (size_t)n * sizeof *arrays->sums);
@@ -12975,12 +12938,6 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-/* Returns st, and copies the communicator's message to *why. */
-static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
-{
-    return dpari_repeat(st, why, comm->why.text);
-}
-
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why)
@@ -13000,11 +12957,12 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
-        return dpari_expert_wrong(p->comm, &said, why);
+        st = dpari_comm_wrong_all(p->comm, DPAR_E_ARG, "rank %d: %s", p->comm->rank, said.text);
+    } else {
+        st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     }
-    st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
@@ -13016,7 +12974,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     dpari_expert_drop_own(p, r, chosen, choices->weight);
     st = dpari_expert_exchange(p, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
@@ -13275,16 +13233,15 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
     dpar_comm *comm = plan->comm;
     const int64_t *take = back ? routing->send : routing->take;
     const int64_t *give = back ? routing->take : routing->send;
-    dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
-            (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "experts: rank %d sends %ld rows to rank %d, which expects %ld; their "
-                            "routings must be from the same call of dpar_experts_route",
-                            rank, theirs[comm->rank], comm->rank, take[rank]);
-            return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
+            return dpari_comm_wrong_all(
+                comm, DPAR_E_MISMATCH,
+                "experts: rank %d sends %ld rows to rank %d, which expects %ld; their routings "
+                "must be from the same call of dpar_experts_route",
+                rank, theirs[comm->rank], comm->rank, take[rank]);
         }
     }
     return DPAR_OK;
@@ -13600,7 +13557,6 @@ static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_ro
 {
     const int64_t token_count = routing != NULL ? routing->head.tokens : 0;
     const int64_t row_count = routing != NULL ? routing->head.rows : 0;
-    dpar_why said;
     if (plan == NULL) {
         return DPAR_E_ARG;
     }
@@ -13608,10 +13564,10 @@ static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_ro
         (rows || row_count == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said,
-                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-                      token_count, row_count);
-    return dpari_expert_wrong(plan->comm, &said, NULL);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+        plan->comm->rank, token_count, row_count);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,

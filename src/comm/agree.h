@@ -86,7 +86,8 @@ DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reports a failure of this rank in a call in which other ranks may already wait: breaks the
  * communicator, so that all ranks fail with st and this message. */
-DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const char *form, ...)
+    DPARI_PRINTF(3, 4);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)

@@ -227,21 +227,6 @@ static void dpari_router_loads(const dpar_router *router, double *sums, dpar_rou
         tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
-/* Breaks the communicator with a message, so that the other ranks notice. Copies it to *why unless
- * why is NULL. */
-static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
-                                                 dpar_why *why)
-{
-    dpar_why text;
-    dpar_status st;
-    (void)dpari_wrong(&text, "rank %d: %s", comm->rank, said->text);
-    st = dpari_comm_wrong_all(comm, DPAR_E_ARG, &text);
-    if (why != NULL) {
-        *why = comm->why;
-    }
-    return st;
-}
-
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
 static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, double *sums,
@@ -277,7 +262,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *c
         st = dpari_router_chosen(router, tokens, arrays->chosen, &said);
     }
     if (st != DPAR_OK) {
-        return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
+        return comm == NULL ? st
+                            : dpari_comm_wrong_all(comm, st, "rank %d: %s", comm->rank, said.text);
     }
     n = 2 * (int64_t)router->experts + 1;
     dpari_zero(arrays->sums, (size_t)n * sizeof *arrays->sums);
@@ -1111,12 +1097,6 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-/* Returns st, and copies the communicator's message to *why. */
-static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
-{
-    return dpari_repeat(st, why, comm->why.text);
-}
-
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why)
@@ -1136,11 +1116,12 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
-        return dpari_expert_wrong(p->comm, &said, why);
+        st = dpari_comm_wrong_all(p->comm, DPAR_E_ARG, "rank %d: %s", p->comm->rank, said.text);
+    } else {
+        st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     }
-    st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
@@ -1152,7 +1133,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     dpari_expert_drop_own(p, r, chosen, choices->weight);
     st = dpari_expert_exchange(p, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
@@ -1411,16 +1392,15 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
     dpar_comm *comm = plan->comm;
     const int64_t *take = back ? routing->send : routing->take;
     const int64_t *give = back ? routing->take : routing->send;
-    dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
-            (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "experts: rank %d sends %ld rows to rank %d, which expects %ld; their "
-                            "routings must be from the same call of dpar_experts_route",
-                            rank, theirs[comm->rank], comm->rank, take[rank]);
-            return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
+            return dpari_comm_wrong_all(
+                comm, DPAR_E_MISMATCH,
+                "experts: rank %d sends %ld rows to rank %d, which expects %ld; their routings "
+                "must be from the same call of dpar_experts_route",
+                rank, theirs[comm->rank], comm->rank, take[rank]);
         }
     }
     return DPAR_OK;
@@ -1736,7 +1716,6 @@ static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_ro
 {
     const int64_t token_count = routing != NULL ? routing->head.tokens : 0;
     const int64_t row_count = routing != NULL ? routing->head.rows : 0;
-    dpar_why said;
     if (plan == NULL) {
         return DPAR_E_ARG;
     }
@@ -1744,10 +1723,10 @@ static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_ro
         (rows || row_count == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said,
-                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-                      token_count, row_count);
-    return dpari_expert_wrong(plan->comm, &said, NULL);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+        plan->comm->rank, token_count, row_count);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,

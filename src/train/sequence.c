@@ -663,7 +663,6 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
 {
     dpari_attention_method way;
     int missing, kept;
-    dpar_why why;
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -678,10 +677,10 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
     if (missing == 0 || (plan->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why,
-                      "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
-                      plan->comm->rank, missing, plan->head.tokens);
-    return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
+        plan->comm->rank, missing, plan->head.tokens);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */

@@ -222,13 +222,13 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *g
  * that the other ranks do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
-    dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
-                      ulysses->comm->rank, ulysses->whole, ulysses->heads);
-    return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        ulysses->comm, DPAR_E_ARG,
+        "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL", ulysses->comm->rank,
+        ulysses->whole, ulysses->heads);
 }
 
 /* Copies rows of `bytes` bytes. The steps are the bytes from one row to the next. */
