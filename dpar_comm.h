@@ -1819,6 +1819,12 @@ DPARI_FN int dpari_is_wide(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32;
 }
 
+/* Returns the wide type for sums and weights of a type: F64 for F64, otherwise F32. */
+DPARI_FN int32_t dpari_wide_type(int32_t type)
+{
+    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
 /* True for the roundings that are allowed: F64 to F32, and F32 to 16 bits. */
 DPARI_FN int dpari_narrows(int32_t from, int32_t to)
 {
@@ -2134,6 +2140,13 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
+DPARI_FN dpari_room dpari_room_of(void *memory)
+{
+    dpari_room room;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    return room;
+}
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* ==== comm/peer_arrays.h ==== */

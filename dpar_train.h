@@ -2294,8 +2294,6 @@ DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
 /* Rounds n sums of a plan to the layer's type. Does nothing if `to` is `from`. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
-/* Returns the type of sums for a layer's type: F64 or F32. */
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
 /* Return the address that is `elements` elements after base, or NULL if base is NULL. */
 DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
 DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
@@ -2773,7 +2771,7 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimiz
     if (optimizer->moment_type != DPAR_TYPE_NONE) {
         return optimizer->moment_type;
     }
-    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return dpari_wide_type(weight_type);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -6086,12 +6084,6 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
-/* True if v is neither 0 nor 1. */
-static int dpari_ddp_no_flag(int32_t v)
-{
-    return v != 0 && v != 1;
-}
-
 /* Checks that the numbers of elements are allowed and that every parameter with elements has an
  * array. */
 static dpar_status dpari_ddp_check_counts(const dpar_ddp_desc *desc, dpar_why *why)
@@ -6143,8 +6135,8 @@ static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why
             "f32 as f16 or bf16",
             dpar_type_name(desc->wire_type), desc->wire_type);
     }
-    if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
-        dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
+    if (!dpari_is_flag(desc->sum) || !dpari_is_flag(desc->require_ready) ||
+        !dpari_is_flag(desc->track_used) || !dpari_is_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
@@ -6259,7 +6251,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     const int32_t params = desc->params;
     int64_t works = buckets;
     dpar_ddp none, *d;
-    dpari_room r;
+    dpari_room r = dpari_room_of(memory);
     int32_t i;
     if (desc->gradients != NULL) {
         works += comm->size; /* zero1 divides buckets where shares end */
@@ -6267,8 +6259,6 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(comm, desc, i);
     }
-    r.at = (unsigned char *)memory;
-    r.used = 0;
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
     d = memory != NULL ? d : &none;
     dpari_zero(d, sizeof *d);
@@ -6599,9 +6589,7 @@ static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int6
     if (status == DPAR_OK) {
         status = dpari_do_wait(ddp->comm);
     }
-    if (ddp->status == DPAR_OK) {
-        ddp->status = status;
-    }
+    ddp->status = dpari_first_error(ddp->status, status);
     return status;
 }
 
@@ -6693,9 +6681,7 @@ static void dpari_ddp_wait_posted(dpar_ddp *ddp)
         if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
             status = dpari_ddp_copy(ddp, ddp->back, 1);
         }
-        if (ddp->status == DPAR_OK) {
-            ddp->status = status;
-        }
+        ddp->status = dpari_first_error(ddp->status, status);
     }
 }
 
@@ -7572,12 +7558,6 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
     return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
-/* Returns the type in which shards of gradients are summed over micro-batches. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *desc)
-{
-    return desc->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Returns the type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
@@ -7630,11 +7610,6 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
     return DPAR_OK;
 }
 
-static int dpari_fsdp_is_flag(int32_t value)
-{
-    return value == 0 || value == 1;
-}
-
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
 static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
@@ -7652,8 +7627,8 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
     if (desc->zero < 1 || desc->zero > 3) {
         return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
-    if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
-        !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
+    if (!dpari_is_flag(desc->reduce_last) || !dpari_is_flag(desc->sum) ||
+        !dpari_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
                            "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
                            "must be 0 or 1",
@@ -7686,9 +7661,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
  * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
     fsdp->unit = (dpari_fsdp_unit *)dpari_room_take(&r, fsdp->units, sizeof *fsdp->unit);
     fsdp->slot = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->slots, sizeof *fsdp->slot);
@@ -7808,7 +7781,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
-        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
+        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_wide_type(desc->type));
         s->buckets = fsdp->buckets * fsdp->largest * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
@@ -8103,10 +8076,7 @@ static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->slots; i++) {
         dpari_fsdp_slot *s = &fsdp->slot[i];
         if (s->unit >= 0) {
-            const dpar_status w = dpar_wait(&s->work);
-            if (st == DPAR_OK) {
-                st = w;
-            }
+            st = dpari_first_error(st, dpar_wait(&s->work));
             fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
         }
@@ -8197,7 +8167,7 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
-    *type = dpari_fsdp_sums(&fsdp->desc);
+    *type = dpari_wide_type(fsdp->desc.type);
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
@@ -8803,20 +8773,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
-            const dpar_status st = dpari_fsdp_collect(fsdp, b);
-            if (fsdp->status == DPAR_OK) {
-                fsdp->status = st;
-            }
+            fsdp->status = dpari_first_error(fsdp->status, dpari_fsdp_collect(fsdp, b));
         } else if (fsdp->bucket[b].unit >= 0) {
             fsdp->unit[fsdp->bucket[b].unit].bucket = -1;
             fsdp->bucket[b].unit = -1;
         }
     }
     for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
-        const dpar_status st = dpar_wait(&fsdp->unit[u].across);
-        if (fsdp->status == DPAR_OK) {
-            fsdp->status = st;
-        }
+        fsdp->status = dpari_first_error(fsdp->status, dpar_wait(&fsdp->unit[u].across));
     }
     for (u = 0; u < fsdp->units; u++) {
         fsdp->unit[u].used = 0;
@@ -9472,17 +9436,6 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t w
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work even if st is an error, because the operation uses the memory until it ends.
- * Returns st if it is an error, otherwise that of the wait. A zeroed work counts as complete. */
-static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
-{
-    const dpar_status ended = dpar_wait(work);
-    if (st < 0) {
-        return st;
-    }
-    return ended < 0 ? ended : DPAR_OK;
-}
-
 /* ---- linear layers --------------------------------------------------------------------------- */
 
 /* True if an array is NULL although it has elements. */
@@ -9594,7 +9547,8 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
- * over the ranks while dw is computed. */
+ * over the ranks while dw is computed. After an error, too, waits for both operations, because they
+ * use the memory until they end. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                          const dpar_linear_arrays *arrays)
 {
@@ -9614,12 +9568,12 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const d
             st = dpari_tensor_reduce(tp, l->in, part, arrays->dx, &alike, &reduce);
         }
     }
-    st = dpari_tensor_finish(st, &gather);
+    st = dpari_first_error(st, dpar_wait(&gather));
     if (st == DPAR_OK && arrays->dw != NULL) {
         st = dpari_linear_weights(tp, l, arrays->dy, sequence ? arrays->gathered : arrays->x,
                                   arrays->dw, arrays->accumulate);
     }
-    return dpari_tensor_finish(st, &reduce);
+    return dpari_first_error(st, dpar_wait(&reduce));
 }
 
 /* Computes the backward of a row layer. Gathers dy with sequence parallelism; dx needs no sum over
@@ -9958,11 +9912,6 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
  * smaller number. */
 static const double dpari_seq_nothing = -1e30;
 
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
-{
-    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Returns the layer with its defaults filled in. */
 static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
@@ -10223,12 +10172,6 @@ DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to
     return dpari_do_convert(plan->comm, to, plan->head.layer.type, from, plan->sums, n, 0);
 }
 
-/* Sets bytes to 0. */
-static dpar_status dpari_seq_clear(const dpari_attention *plan, void *to, int64_t bytes)
-{
-    return dpari_do_copy(plan->comm, to, NULL, bytes);
-}
-
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* Computes the keys lo <= j < hi of a block that its query i sees; lo = hi if it sees none. */
@@ -10416,11 +10359,8 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
                                  int64_t *bytes, dpar_why *why)
 {
     const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
-    dpari_room behind, there;
+    dpari_room behind = dpari_room_of(memory), there = dpari_room_of(plan->device);
     dpar_status st = DPAR_OK;
-    behind.at = (unsigned char *)memory;
-    there.at = (unsigned char *)plan->device;
-    behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *plan);
     (void)dpari_room_take(&there, 1, 1); /* so that device_bytes is never 0 */
     if (way.lay != NULL) {
@@ -10453,7 +10393,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
-    p.sums = dpari_seq_sums(layer->type);
+    p.sums = dpari_wide_type(layer->type);
     return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
@@ -10520,7 +10460,7 @@ static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *plan, dpar_co
     dpar_status st;
     dpari_zero(plan, sizeof *plan);
     plan->head.layer = dpari_seq_filled(layer);
-    plan->sums = dpari_seq_sums(layer->type);
+    plan->sums = dpari_wide_type(layer->type);
     plan->comm = comm;
     st = dpari_seq_lay(plan, comm, plan, &need, why);
     if (st != DPAR_OK || comm->mem == NULL) {
@@ -10776,7 +10716,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
  * the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpar_status st = DPAR_OK, ended;
+    dpar_status st = DPAR_OK;
     dpari_seq_block here, next;
     int32_t t;
     here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
@@ -10791,10 +10731,7 @@ static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_ar
         if (st == DPAR_OK) {
             st = dpari_seq_attend(plan, arrays, &here);
         }
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         here = next;
     }
     return st;
@@ -10922,7 +10859,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
                                                     plan->gradients[(t + 1) % 2], plan->sums);
     const dpari_seq_block sum = dpari_seq_block_in(plan, t, plan->gradients[t % 2], plan->sums);
     dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
-    dpar_status st, ended;
+    dpar_status st;
     if (t == 0) {
         mine = dpari_seq_home(plan);
     } else if (t > 1) {
@@ -10936,15 +10873,12 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
     }
     st = dpari_seq_post(plan);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(plan, mine.to_k,
-                             mine.tokens * dpari_seq_each(&plan->head.layer) *
-                                 dpar_type_bytes(plan->sums));
+        st = dpari_do_copy(plan->comm, mine.to_k, NULL,
+                           mine.tokens * dpari_seq_each(&plan->head.layer) *
+                               dpar_type_bytes(plan->sums));
         dpari_seq_attend_back(plan, arrays, here, &mine, dq);
     }
-    ended = dpari_seq_wait(plan);
-    if (st == DPAR_OK) {
-        st = ended;
-    }
+    st = dpari_first_error(st, dpari_seq_wait(plan));
     if (st == DPAR_OK && t > 1) {
         st = dpari_seq_gather(plan, &sum, &mine);
     }
@@ -10958,7 +10892,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
 {
     const int32_t size = plan->comm->size;
     dpari_seq_block here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
-    dpar_status st = dpari_seq_delta(plan, arrays), ended;
+    dpar_status st = dpari_seq_delta(plan, arrays);
     int32_t t;
     here.k = arrays->k;
     here.v = arrays->v;
@@ -10973,10 +10907,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
             dpari_seq_block_in(plan, size - 1, plan->gradients[(size - 1) % 2], plan->sums);
         dpari_seq_pass(plan, &last, &come, plan->sums, 2);
         st = dpari_seq_post(plan);
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         if (st == DPAR_OK) {
             st = dpari_seq_gather(plan, home, &come);
         }
@@ -11004,7 +10935,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     }
     queries = p->head.tokens * layer->heads * layer->width;
     dq = layer->type == p->sums ? arrays->q_gradient : p->q_gradient;
-    st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
+    st = dpari_do_copy(p->comm, dq, NULL, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
         st = way.backward != NULL ? way.backward(p, arrays, dq, &home)
                                   : dpari_seq_ring_back(p, arrays, dq, &home);
@@ -11484,7 +11415,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     r.count = r.stride = count;
     r.parts = n;
     r.to_type = r.from_type = u->type;
-    r.sum_type = dpari_seq_sums(u->type);
+    r.sum_type = dpari_wide_type(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
@@ -11605,9 +11536,7 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
 {
     const dpar_attention_desc *layer = &one->head.layer;
     const size_t each = (size_t)dpar_type_bytes(layer->type);
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     dpari_zero(x, sizeof *x);
     x->q = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_Q), each);
     x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
@@ -12341,12 +12270,6 @@ static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-/* Returns the type of the weights of a layer. */
-static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
-{
-    return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Assigns memory from byte *used on to the buffers for rows and, for a device, to the copies of a
  * routing's arrays. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
@@ -12367,7 +12290,7 @@ static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, uns
         plan->token = (int32_t *)dpari_room_take(&room, most, 4);
         plan->choice = (int32_t *)dpari_room_take(&room, most, 4);
         plan->weight =
-            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(layer)));
+            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_wide_type(layer->type)));
     }
     *used = room.used;
 }
@@ -12379,9 +12302,7 @@ static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *com
 {
     const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t ranks = comm->size, experts = layer->experts.count;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *plan);
     plan->head.count = (int32_t)dpar_split_part_count(&layer->experts, comm->rank);
     plan->head.first = (int32_t)dpar_split_part_first(&layer->experts, comm->rank);
@@ -12421,9 +12342,7 @@ static DPARI_COLD int64_t dpari_expert_place_routing(const dpari_experts *plan,
                                                      unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *routing);
     routing->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
     routing->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
@@ -12703,7 +12622,7 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_
                                                int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(plan, routing), experts = plan->head.layer.experts.count;
-    const int32_t type = dpari_expert_weights(&plan->head.layer);
+    const int32_t type = dpari_wide_type(plan->head.layer.type);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
         plan->fill[e] = at;
@@ -13093,7 +13012,7 @@ static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *ro
                                                routing->head.position[i] + plan->fill[e]);
             z->by[z->count++] =
                 weight != NULL
-                    ? dpari_element_get(weight, dpari_expert_weights(&plan->head.layer), i)
+                    ? dpari_element_get(weight, dpari_wide_type(plan->head.layer.type), i)
                     : 1.0;
         }
     }
@@ -13202,16 +13121,16 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
 {
-    const int64_t weights = dpari_expert_choices(plan, routing);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = routing;
     a[DPARI_EXPERT_ROUTING].bytes = plan->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
     a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&plan->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
-    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (plan->head.layer.type != DPAR_F64) {
-        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    a[DPARI_EXPERT_WEIGHTS].bytes = 0;
+    if (what == DPARI_EXPERT_COMBINE_BACK) {
+        a[DPARI_EXPERT_WEIGHTS].bytes = dpari_expert_choices(plan, routing) *
+                                        dpar_type_bytes(dpari_wide_type(plan->head.layer.type));
     }
     return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
@@ -13282,7 +13201,7 @@ static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const vo
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(layer));
             dpari_expert_scale(at, row, layer,
-                               dpari_element_get(weight, dpari_expert_weights(layer), mine));
+                               dpari_element_get(weight, dpari_wide_type(layer->type), mine));
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(layer), stream);
         }
@@ -13393,7 +13312,7 @@ static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const voi
     m.choices = k;
     m.width = plan->head.layer.width;
     m.to_type = m.from_type = plan->head.layer.type;
-    m.weight_type = dpari_expert_weights(&plan->head.layer);
+    m.weight_type = dpari_wide_type(plan->head.layer.type);
     m.index.at = index;
     m.index.type = DPAR_I32;
     return rows > 0 ? dpari_do_combine(plan->comm, &m) : DPAR_OK;
@@ -13410,7 +13329,7 @@ static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_
     }
     if (st == DPAR_OK) {
         st = dpari_expert_gather(plan, plan->weight, weight, plan->choice, routing->head.kept,
-                                 dpar_type_bytes(dpari_expert_weights(&plan->head.layer)));
+                                 dpar_type_bytes(dpari_wide_type(plan->head.layer.type)));
     }
     if (st != DPAR_OK) {
         return st;
@@ -13423,7 +13342,7 @@ static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_
 static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
                                      const void *dy, const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&plan->head.layer), there = plan->comm->mem != NULL;
+    const int32_t type = dpari_wide_type(plan->head.layer.type), there = plan->comm->mem != NULL;
     const dpar_status st = there ? dpari_expert_index(plan, routing) : DPAR_OK;
     dpar_mem_dot d;
     if (st != DPAR_OK) {
@@ -13811,9 +13730,7 @@ static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_com
     const int64_t n = schedule->begin[comm->rank + 1] - schedule->begin[comm->rank];
     const int64_t messages = dpari_pl_count_messages(schedule, comm->rank);
     dpar_schedule_check_desc run;
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *pipeline);
     dpari_zero(pipeline, sizeof *pipeline);
     pipeline->actions = n;

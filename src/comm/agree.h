@@ -101,6 +101,13 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
+DPARI_FN dpari_room dpari_room_of(void *memory)
+{
+    dpari_room room;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    return room;
+}
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 #endif

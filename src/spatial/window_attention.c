@@ -194,8 +194,7 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 {
     dpari_windows *windows = dpari_windows_of(plan);
     const dpar_status status = dpar_halo_plan_free(windows->exchange[0]);
-    const dpar_status other = dpar_halo_plan_free(windows->exchange[1]);
-    return status != DPAR_OK ? status : other;
+    return dpari_first_error(status, dpar_halo_plan_free(windows->exchange[1]));
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -277,13 +276,10 @@ static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_atten
 {
     dpari_seq_block block = dpari_windows_own(plan, 0);
     int32_t n;
-    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays);
     if (status == DPAR_OK) {
         status = dpari_seq_attend(plan, arrays, &block);
-        ended = dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]);
-        if (status == DPAR_OK) {
-            status = ended;
-        }
+        status = dpari_first_error(status, dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]));
     }
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         status = dpari_seq_attend(plan, arrays, &block);
@@ -301,7 +297,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     const int64_t sum = dpar_type_bytes(plan->sums), all = windows->halo.grid.extent[0];
     dpari_seq_block block = dpari_windows_own(plan, 0), g;
     int32_t n;
-    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays);
     if (status != DPAR_OK) {
         return status;
     }
@@ -318,10 +314,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
         status = dpari_seq_delta(plan, arrays);
     }
     dpari_seq_attend_back(plan, arrays, &block, home, dq);
-    ended = dpar_halo_plan_end(windows->exchange[0]);
-    if (status == DPAR_OK) {
-        status = ended;
-    }
+    status = dpari_first_error(status, dpar_halo_plan_end(windows->exchange[0]));
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         (void)dpari_windows_slab(plan, n, 2, &g);
         dpari_seq_attend_back(plan, arrays, &block, &g, dq);

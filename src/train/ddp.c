@@ -59,12 +59,6 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
-/* True if v is neither 0 nor 1. */
-static int dpari_ddp_no_flag(int32_t v)
-{
-    return v != 0 && v != 1;
-}
-
 /* Checks that the numbers of elements are allowed and that every parameter with elements has an
  * array. */
 static dpar_status dpari_ddp_check_counts(const dpar_ddp_desc *desc, dpar_why *why)
@@ -116,8 +110,8 @@ static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why
             "f32 as f16 or bf16",
             dpar_type_name(desc->wire_type), desc->wire_type);
     }
-    if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
-        dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
+    if (!dpari_is_flag(desc->sum) || !dpari_is_flag(desc->require_ready) ||
+        !dpari_is_flag(desc->track_used) || !dpari_is_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
@@ -232,7 +226,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     const int32_t params = desc->params;
     int64_t works = buckets;
     dpar_ddp none, *d;
-    dpari_room r;
+    dpari_room r = dpari_room_of(memory);
     int32_t i;
     if (desc->gradients != NULL) {
         works += comm->size; /* zero1 divides buckets where shares end */
@@ -240,8 +234,6 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(comm, desc, i);
     }
-    r.at = (unsigned char *)memory;
-    r.used = 0;
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
     d = memory != NULL ? d : &none;
     dpari_zero(d, sizeof *d);
@@ -572,9 +564,7 @@ static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int6
     if (status == DPAR_OK) {
         status = dpari_do_wait(ddp->comm);
     }
-    if (ddp->status == DPAR_OK) {
-        ddp->status = status;
-    }
+    ddp->status = dpari_first_error(ddp->status, status);
     return status;
 }
 
@@ -666,9 +656,7 @@ static void dpari_ddp_wait_posted(dpar_ddp *ddp)
         if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
             status = dpari_ddp_copy(ddp, ddp->back, 1);
         }
-        if (ddp->status == DPAR_OK) {
-            ddp->status = status;
-        }
+        ddp->status = dpari_first_error(ddp->status, status);
     }
 }
 

@@ -500,12 +500,6 @@ static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-/* Returns the type of the weights of a layer. */
-static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
-{
-    return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Assigns memory from byte *used on to the buffers for rows and, for a device, to the copies of a
  * routing's arrays. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
@@ -526,7 +520,7 @@ static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, uns
         plan->token = (int32_t *)dpari_room_take(&room, most, 4);
         plan->choice = (int32_t *)dpari_room_take(&room, most, 4);
         plan->weight =
-            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(layer)));
+            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_wide_type(layer->type)));
     }
     *used = room.used;
 }
@@ -538,9 +532,7 @@ static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *com
 {
     const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t ranks = comm->size, experts = layer->experts.count;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *plan);
     plan->head.count = (int32_t)dpar_split_part_count(&layer->experts, comm->rank);
     plan->head.first = (int32_t)dpar_split_part_first(&layer->experts, comm->rank);
@@ -580,9 +572,7 @@ static DPARI_COLD int64_t dpari_expert_place_routing(const dpari_experts *plan,
                                                      unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *routing);
     routing->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
     routing->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
@@ -862,7 +852,7 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_
                                                int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(plan, routing), experts = plan->head.layer.experts.count;
-    const int32_t type = dpari_expert_weights(&plan->head.layer);
+    const int32_t type = dpari_wide_type(plan->head.layer.type);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
         plan->fill[e] = at;
@@ -1252,7 +1242,7 @@ static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *ro
                                                routing->head.position[i] + plan->fill[e]);
             z->by[z->count++] =
                 weight != NULL
-                    ? dpari_element_get(weight, dpari_expert_weights(&plan->head.layer), i)
+                    ? dpari_element_get(weight, dpari_wide_type(plan->head.layer.type), i)
                     : 1.0;
         }
     }
@@ -1361,16 +1351,16 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
 {
-    const int64_t weights = dpari_expert_choices(plan, routing);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = routing;
     a[DPARI_EXPERT_ROUTING].bytes = plan->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
     a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&plan->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
-    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (plan->head.layer.type != DPAR_F64) {
-        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    a[DPARI_EXPERT_WEIGHTS].bytes = 0;
+    if (what == DPARI_EXPERT_COMBINE_BACK) {
+        a[DPARI_EXPERT_WEIGHTS].bytes = dpari_expert_choices(plan, routing) *
+                                        dpar_type_bytes(dpari_wide_type(plan->head.layer.type));
     }
     return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
@@ -1441,7 +1431,7 @@ static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const vo
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(layer));
             dpari_expert_scale(at, row, layer,
-                               dpari_element_get(weight, dpari_expert_weights(layer), mine));
+                               dpari_element_get(weight, dpari_wide_type(layer->type), mine));
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(layer), stream);
         }
@@ -1552,7 +1542,7 @@ static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const voi
     m.choices = k;
     m.width = plan->head.layer.width;
     m.to_type = m.from_type = plan->head.layer.type;
-    m.weight_type = dpari_expert_weights(&plan->head.layer);
+    m.weight_type = dpari_wide_type(plan->head.layer.type);
     m.index.at = index;
     m.index.type = DPAR_I32;
     return rows > 0 ? dpari_do_combine(plan->comm, &m) : DPAR_OK;
@@ -1569,7 +1559,7 @@ static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_
     }
     if (st == DPAR_OK) {
         st = dpari_expert_gather(plan, plan->weight, weight, plan->choice, routing->head.kept,
-                                 dpar_type_bytes(dpari_expert_weights(&plan->head.layer)));
+                                 dpar_type_bytes(dpari_wide_type(plan->head.layer.type)));
     }
     if (st != DPAR_OK) {
         return st;
@@ -1582,7 +1572,7 @@ static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_
 static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
                                      const void *dy, const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&plan->head.layer), there = plan->comm->mem != NULL;
+    const int32_t type = dpari_wide_type(plan->head.layer.type), there = plan->comm->mem != NULL;
     const dpar_status st = there ? dpari_expert_index(plan, routing) : DPAR_OK;
     dpar_mem_dot d;
     if (st != DPAR_OK) {

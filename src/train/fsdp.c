@@ -114,12 +114,6 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
     return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
-/* Returns the type in which shards of gradients are summed over micro-batches. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *desc)
-{
-    return desc->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Returns the type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
@@ -172,11 +166,6 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
     return DPAR_OK;
 }
 
-static int dpari_fsdp_is_flag(int32_t value)
-{
-    return value == 0 || value == 1;
-}
-
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
 static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
@@ -194,8 +183,8 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
     if (desc->zero < 1 || desc->zero > 3) {
         return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
-    if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
-        !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
+    if (!dpari_is_flag(desc->reduce_last) || !dpari_is_flag(desc->sum) ||
+        !dpari_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
                            "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
                            "must be 0 or 1",
@@ -228,9 +217,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
  * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
     fsdp->unit = (dpari_fsdp_unit *)dpari_room_take(&r, fsdp->units, sizeof *fsdp->unit);
     fsdp->slot = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->slots, sizeof *fsdp->slot);
@@ -350,7 +337,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
-        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
+        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_wide_type(desc->type));
         s->buckets = fsdp->buckets * fsdp->largest * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
@@ -645,10 +632,7 @@ static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->slots; i++) {
         dpari_fsdp_slot *s = &fsdp->slot[i];
         if (s->unit >= 0) {
-            const dpar_status w = dpar_wait(&s->work);
-            if (st == DPAR_OK) {
-                st = w;
-            }
+            st = dpari_first_error(st, dpar_wait(&s->work));
             fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
         }
@@ -739,7 +723,7 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
-    *type = dpari_fsdp_sums(&fsdp->desc);
+    *type = dpari_wide_type(fsdp->desc.type);
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
@@ -1345,20 +1329,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
-            const dpar_status st = dpari_fsdp_collect(fsdp, b);
-            if (fsdp->status == DPAR_OK) {
-                fsdp->status = st;
-            }
+            fsdp->status = dpari_first_error(fsdp->status, dpari_fsdp_collect(fsdp, b));
         } else if (fsdp->bucket[b].unit >= 0) {
             fsdp->unit[fsdp->bucket[b].unit].bucket = -1;
             fsdp->bucket[b].unit = -1;
         }
     }
     for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
-        const dpar_status st = dpar_wait(&fsdp->unit[u].across);
-        if (fsdp->status == DPAR_OK) {
-            fsdp->status = st;
-        }
+        fsdp->status = dpari_first_error(fsdp->status, dpar_wait(&fsdp->unit[u].across));
     }
     for (u = 0; u < fsdp->units; u++) {
         fsdp->unit[u].used = 0;

@@ -184,9 +184,7 @@ static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_com
     const int64_t n = schedule->begin[comm->rank + 1] - schedule->begin[comm->rank];
     const int64_t messages = dpari_pl_count_messages(schedule, comm->rank);
     dpar_schedule_check_desc run;
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *pipeline);
     dpari_zero(pipeline, sizeof *pipeline);
     pipeline->actions = n;

@@ -31,11 +31,6 @@
  * smaller number. */
 static const double dpari_seq_nothing = -1e30;
 
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
-{
-    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Returns the layer with its defaults filled in. */
 static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
 {
@@ -296,12 +291,6 @@ DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to
     return dpari_do_convert(plan->comm, to, plan->head.layer.type, from, plan->sums, n, 0);
 }
 
-/* Sets bytes to 0. */
-static dpar_status dpari_seq_clear(const dpari_attention *plan, void *to, int64_t bytes)
-{
-    return dpari_do_copy(plan->comm, to, NULL, bytes);
-}
-
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* Computes the keys lo <= j < hi of a block that its query i sees; lo = hi if it sees none. */
@@ -489,11 +478,8 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
                                  int64_t *bytes, dpar_why *why)
 {
     const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
-    dpari_room behind, there;
+    dpari_room behind = dpari_room_of(memory), there = dpari_room_of(plan->device);
     dpar_status st = DPAR_OK;
-    behind.at = (unsigned char *)memory;
-    there.at = (unsigned char *)plan->device;
-    behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *plan);
     (void)dpari_room_take(&there, 1, 1); /* so that device_bytes is never 0 */
     if (way.lay != NULL) {
@@ -526,7 +512,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
-    p.sums = dpari_seq_sums(layer->type);
+    p.sums = dpari_wide_type(layer->type);
     return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
@@ -593,7 +579,7 @@ static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *plan, dpar_co
     dpar_status st;
     dpari_zero(plan, sizeof *plan);
     plan->head.layer = dpari_seq_filled(layer);
-    plan->sums = dpari_seq_sums(layer->type);
+    plan->sums = dpari_wide_type(layer->type);
     plan->comm = comm;
     st = dpari_seq_lay(plan, comm, plan, &need, why);
     if (st != DPAR_OK || comm->mem == NULL) {
@@ -849,7 +835,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
  * the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpar_status st = DPAR_OK, ended;
+    dpar_status st = DPAR_OK;
     dpari_seq_block here, next;
     int32_t t;
     here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
@@ -864,10 +850,7 @@ static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_ar
         if (st == DPAR_OK) {
             st = dpari_seq_attend(plan, arrays, &here);
         }
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         here = next;
     }
     return st;
@@ -995,7 +978,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
                                                     plan->gradients[(t + 1) % 2], plan->sums);
     const dpari_seq_block sum = dpari_seq_block_in(plan, t, plan->gradients[t % 2], plan->sums);
     dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
-    dpar_status st, ended;
+    dpar_status st;
     if (t == 0) {
         mine = dpari_seq_home(plan);
     } else if (t > 1) {
@@ -1009,15 +992,12 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
     }
     st = dpari_seq_post(plan);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(plan, mine.to_k,
-                             mine.tokens * dpari_seq_each(&plan->head.layer) *
-                                 dpar_type_bytes(plan->sums));
+        st = dpari_do_copy(plan->comm, mine.to_k, NULL,
+                           mine.tokens * dpari_seq_each(&plan->head.layer) *
+                               dpar_type_bytes(plan->sums));
         dpari_seq_attend_back(plan, arrays, here, &mine, dq);
     }
-    ended = dpari_seq_wait(plan);
-    if (st == DPAR_OK) {
-        st = ended;
-    }
+    st = dpari_first_error(st, dpari_seq_wait(plan));
     if (st == DPAR_OK && t > 1) {
         st = dpari_seq_gather(plan, &sum, &mine);
     }
@@ -1031,7 +1011,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
 {
     const int32_t size = plan->comm->size;
     dpari_seq_block here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
-    dpar_status st = dpari_seq_delta(plan, arrays), ended;
+    dpar_status st = dpari_seq_delta(plan, arrays);
     int32_t t;
     here.k = arrays->k;
     here.v = arrays->v;
@@ -1046,10 +1026,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
             dpari_seq_block_in(plan, size - 1, plan->gradients[(size - 1) % 2], plan->sums);
         dpari_seq_pass(plan, &last, &come, plan->sums, 2);
         st = dpari_seq_post(plan);
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         if (st == DPAR_OK) {
             st = dpari_seq_gather(plan, home, &come);
         }
@@ -1077,7 +1054,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     }
     queries = p->head.tokens * layer->heads * layer->width;
     dq = layer->type == p->sums ? arrays->q_gradient : p->q_gradient;
-    st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
+    st = dpari_do_copy(p->comm, dq, NULL, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
         st = way.backward != NULL ? way.backward(p, arrays, dq, &home)
                                   : dpari_seq_ring_back(p, arrays, dq, &home);

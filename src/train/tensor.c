@@ -411,17 +411,6 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t w
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work even if st is an error, because the operation uses the memory until it ends.
- * Returns st if it is an error, otherwise that of the wait. A zeroed work counts as complete. */
-static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
-{
-    const dpar_status ended = dpar_wait(work);
-    if (st < 0) {
-        return st;
-    }
-    return ended < 0 ? ended : DPAR_OK;
-}
-
 /* ---- linear layers --------------------------------------------------------------------------- */
 
 /* True if an array is NULL although it has elements. */
@@ -533,7 +522,8 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
- * over the ranks while dw is computed. */
+ * over the ranks while dw is computed. After an error, too, waits for both operations, because they
+ * use the memory until they end. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                          const dpar_linear_arrays *arrays)
 {
@@ -553,12 +543,12 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const d
             st = dpari_tensor_reduce(tp, l->in, part, arrays->dx, &alike, &reduce);
         }
     }
-    st = dpari_tensor_finish(st, &gather);
+    st = dpari_first_error(st, dpar_wait(&gather));
     if (st == DPAR_OK && arrays->dw != NULL) {
         st = dpari_linear_weights(tp, l, arrays->dy, sequence ? arrays->gathered : arrays->x,
                                   arrays->dw, arrays->accumulate);
     }
-    return dpari_tensor_finish(st, &reduce);
+    return dpari_first_error(st, dpar_wait(&reduce));
 }
 
 /* Computes the backward of a row layer. Gathers dy with sequence parallelism; dx needs no sum over

@@ -13,6 +13,7 @@
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../comm/peer_arrays.h"
+#include "../host/elements.h"
 #include "../host/kernel.h"
 #include "../index/index_private.h"
 #include "attention_private.h"
@@ -468,7 +469,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     r.count = r.stride = count;
     r.parts = n;
     r.to_type = r.from_type = u->type;
-    r.sum_type = dpari_seq_sums(u->type);
+    r.sum_type = dpari_wide_type(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
@@ -589,9 +590,7 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
 {
     const dpar_attention_desc *layer = &one->head.layer;
     const size_t each = (size_t)dpar_type_bytes(layer->type);
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     dpari_zero(x, sizeof *x);
     x->q = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_Q), each);
     x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
