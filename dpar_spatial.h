@@ -1502,55 +1502,6 @@ DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_
     tile->plane = last ? 1 : step;
 }
 
-/* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
- * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
-typedef struct dpari_spatial_rows {
-    int32_t row;                      /* the dim of the row; -1 if rows go along planes, -2 if they
-                                         are single elements */
-    int64_t count;                    /* elements of a row */
-    int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
-} dpari_spatial_rows;
-
-static void dpari_spatial_rows_begin(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
-{
-    int32_t d;
-    rows->row = tile->box.dims - 1;
-    if (tile->plane == 1 && tile->planes > 1) {
-        rows->row = -1;
-        rows->count = tile->planes;
-    } else if (rows->row == skip) {
-        rows->row = -2;
-        rows->count = 1;
-    } else {
-        rows->count = tile->box.hi[rows->row] - tile->box.lo[rows->row];
-    }
-    rows->plane = 0;
-    for (d = 0; d < tile->box.dims; d++) {
-        rows->at[d] = tile->box.lo[d];
-    }
-}
-
-/* Advances to the next row. Returns 0 at the end. */
-static int dpari_spatial_rows_next(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
-{
-    int32_t d;
-    for (d = tile->box.dims - 1; d >= 0; d--) {
-        if (d == skip || d == rows->row) {
-            continue;
-        }
-        rows->at[d]++;
-        if (rows->at[d] < tile->box.hi[d]) {
-            return 1;
-        }
-        rows->at[d] = tile->box.lo[d];
-    }
-    if (rows->row == -1) {
-        return 0;
-    }
-    rows->plane++;
-    return rows->plane < tile->planes;
-}
-
 /* ---- padding --------------------------------------------------------------------------------- */
 
 /* Returns the point from which cell i beyond the ends of a dim is copied, or -1 if it is a
@@ -1567,44 +1518,41 @@ static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
     return -1;
 }
 
-/* Writes `count` copies of an element. */
-static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigned char *element,
-                                 int32_t size)
-{
-    int64_t k;
-    for (k = 0; k < count; k++) {
-        dpari_kern_copy(to + k * size, element, size, 0);
-    }
-}
-
 /* Operations on slices of padding: fill them, or add their gradients to those of their sources and
  * clear them. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD };
 
-/* Slices of a tile with the same operation. Those in a device's memory are enqueued together, up to
- * DPARI_SPATIAL_BOXES in one call. */
+/* Slices of a tile with the same operation. They are enqueued together, up to DPARI_SPATIAL_BOXES
+ * in one call. */
 enum { DPARI_SPATIAL_BOXES = 16 };
 typedef struct dpari_spatial_slices {
-    const dpari_spatial *plan;
+    dpar_comm *comm;
     const dpar_tile *tile;
-    int32_t what;             /* DPARI_SPATIAL_FILL or _FOLD */
-    int32_t constant;         /* the value without a source: DPARI_SPATIAL_ZERO or _LOWEST */
-    unsigned char element[8]; /* that value */
+    int32_t type;
+    int32_t what;                  /* DPARI_SPATIAL_FILL or _FOLD */
+    const unsigned char *constant; /* the value of cells without a source */
+    unsigned char here[8];         /* holds it if the memory is the host's */
     dpar_status status;
     int32_t count;
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
 } dpari_spatial_slices;
 
+/* constant: DPARI_SPATIAL_ZERO or _LOWEST. */
 static void dpari_spatial_slices_begin(dpari_spatial_slices *slices, const dpari_spatial *plan,
                                        const dpar_tile *tile, int32_t what, int32_t constant)
 {
-    slices->plan = plan;
+    slices->comm = plan->comm;
     slices->tile = tile;
+    slices->type = plan->head.layer.type;
     slices->what = what;
-    slices->constant = constant;
-    dpari_zero(slices->element, sizeof slices->element);
-    if (constant == DPARI_SPATIAL_LOWEST) {
-        dpari_spatial_lowest(plan->head.layer.type, slices->element);
+    dpari_zero(slices->here, sizeof slices->here);
+    if (plan->constants != NULL) {
+        slices->constant = plan->constants + constant;
+    } else {
+        slices->constant = slices->here;
+        if (constant == DPARI_SPATIAL_LOWEST) {
+            dpari_spatial_lowest(slices->type, slices->here);
+        }
     }
     slices->status = DPAR_OK;
     slices->count = 0;
@@ -1614,52 +1562,19 @@ static void dpari_spatial_slices_begin(dpari_spatial_slices *slices, const dpari
 static dpar_status dpari_spatial_slices_run(dpari_spatial_slices *slices)
 {
     if (slices->count > 0 && slices->status == DPAR_OK) {
-        slices->status = dpari_do_move(slices->plan->comm, slices->box, slices->count);
+        slices->status = dpari_do_move(slices->comm, slices->box, slices->count);
     }
     slices->count = 0;
     return slices->status;
 }
 
-/* Does what dpari_spatial_slice does, in host memory. */
-static DPARI_COLD void dpari_spatial_slice_here(const dpari_spatial_slices *slices, int32_t d,
-                                                int64_t i, int64_t from)
+/* Applies the operation to the cells at index i of dim d. Boxes that add and boxes that copy are
+ * enqueued separately, because one call has one operation. from: the index of their source, or -1
+ * if they are constants. */
+static void dpari_spatial_slice(dpari_spatial_slices *slices, int32_t d, int64_t i, int64_t from)
 {
     const dpar_tile *tile = slices->tile;
-    const int32_t type = slices->plan->head.layer.type, size = dpar_type_bytes(type);
-    unsigned char *base = (unsigned char *)tile->data;
-    dpari_spatial_rows rows;
-    if (tile->planes < 1) {
-        return;
-    }
-    dpari_spatial_rows_begin(&rows, tile, d);
-    do {
-        unsigned char *to, *other;
-        rows.at[d] = i;
-        to = base + dpari_tile_at(tile, rows.plane, rows.at) * size;
-        rows.at[d] = from;
-        other = from >= 0 ? base + dpari_tile_at(tile, rows.plane, rows.at) * size : NULL;
-        if (slices->what == DPARI_SPATIAL_FOLD && other != NULL) {
-            const void *in[2];
-            void *out = other;
-            in[0] = other;
-            in[1] = to;
-            dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
-        }
-        if (slices->what == DPARI_SPATIAL_FILL && other != NULL) {
-            dpari_kern_copy(to, other, rows.count * size, 0);
-        } else {
-            dpari_spatial_repeat(to, rows.count, slices->element, size);
-        }
-    } while (dpari_spatial_rows_next(&rows, tile, d));
-}
-
-/* Does what dpari_spatial_slice does, in a device's memory. Boxes that add and boxes that copy are
- * enqueued separately, because one call has one operation. */
-static void dpari_spatial_slice_there(dpari_spatial_slices *slices, int32_t d, int64_t i,
-                                      int64_t from)
-{
-    const dpar_tile *tile = slices->tile;
-    const int32_t type = slices->plan->head.layer.type, size = dpar_type_bytes(type);
+    const int32_t size = dpar_type_bytes(slices->type);
     const int sums = slices->what == DPARI_SPATIAL_FOLD && from >= 0;
     unsigned char *base = (unsigned char *)tile->data, *cells, *other;
     int64_t at[DPAR_MAX_DIMS];
@@ -1677,7 +1592,7 @@ static void dpari_spatial_slice_there(dpari_spatial_slices *slices, int32_t d, i
     other = base + (from >= 0 ? dpari_tile_at(tile, 0, at) * size : 0);
     b = &slices->box[slices->count++];
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->round_type = type;
+    b->to_type = b->from_type = b->round_type = slices->type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;
@@ -1686,24 +1601,13 @@ static void dpari_spatial_slice_there(dpari_spatial_slices *slices, int32_t d, i
     } else if (from >= 0) {
         b->from = other;
     } else {
-        b->from = (void *)(uintptr_t)(slices->plan->constants + slices->constant);
+        b->from = (void *)(uintptr_t)slices->constant;
     }
     b->dims = tile->box.dims;
     for (k = 0; k < tile->box.dims; k++) { /* dim d of the box is the planes */
         b->extent[k] = k == d ? tile->planes : tile->box.hi[k] - tile->box.lo[k];
         b->to_stride[k] = k == d ? tile->plane : tile->stride[k];
         b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
-    }
-}
-
-/* Applies the operation to the cells at index i of dim d. from: the index of their source, or -1 if
- * they are constants. */
-static void dpari_spatial_slice(dpari_spatial_slices *slices, int32_t d, int64_t i, int64_t from)
-{
-    if (slices->plan->comm->mem != NULL) {
-        dpari_spatial_slice_there(slices, d, i, from);
-    } else {
-        dpari_spatial_slice_here(slices, d, i, from);
     }
 }
 

@@ -6572,10 +6572,9 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
- * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
-static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
-                                           int64_t count)
+/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets ddp->found to
+ * `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t first, int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -6593,40 +6592,28 @@ static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int6
     return status;
 }
 
-/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
- * has none. For the memory of a device, ddp->found must hold the result of the search. */
-static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
-{
-    const int64_t at = ddp->found - ddp->start[i];
-    if (ddp->comm->mem == NULL) {
-        return dpari_kern_finite(dpari_ddp_at(ddp, i), ddp->count[i], ddp->desc.type);
-    }
-    return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
-}
-
 /* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
- * all ranks. */
+ * all ranks. In one buffer on a device, one search covers the bucket, so that the rank waits once.
+ */
 static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
+    const int whole = ddp->comm->mem != NULL && ddp->array == NULL;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                         b->lo, b->hi - b->lo);
+    if (whole) {
+        status = dpari_ddp_search(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type), b->lo,
+                                  b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
-            if (status != DPAR_OK) {
-                break;
-            }
+        if (!whole) {
+            status = dpari_ddp_search(ddp, dpari_ddp_at(ddp, i), ddp->start[i], ddp->count[i]);
         }
-        at = dpari_ddp_not_finite(ddp, i);
-        if (at == ddp->count[i]) {
+        at = ddp->found - ddp->start[i];
+        if (status != DPAR_OK || ddp->found < 0 || at < 0 || at >= ddp->count[i]) {
             continue;
         }
         dpari_text_why(&t, &why);
@@ -8443,43 +8430,6 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
-static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                int64_t count)
-{
-    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
-    float f32[DPARI_ELEMENTS];
-    double wide[DPARI_ELEMENTS];
-    int64_t i, n;
-    for (i = 0; i < count; i += n) {
-        void *out[1];
-        const void *in[2];
-        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
-        out[0] = (unsigned char *)to + i * to_size;
-        in[0] = out[0];
-        in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
-            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
-            in[1] = f32;
-        }
-        if (from_type != to_type && to_type == DPAR_F64) {
-            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
-            in[1] = wide;
-        }
-        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
-    }
-}
-
-static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_type,
-                                  const void *from, int32_t from_type, int64_t count)
-{
-    if (fsdp->shard->mem != NULL) {
-        return dpari_do_convert(fsdp->shard, to, to_type, from, from_type, count, 1);
-    }
-    dpari_fsdp_add_here(to, to_type, from, from_type, count);
-    return DPAR_OK;
-}
-
 /* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
  * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
@@ -8500,13 +8450,12 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
-        if (unit->fresh && desc->gradient_type != type) {
-            st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
-                                  unit->flat.shard, 0);
-        } else {
+        const int adds = !unit->fresh || desc->gradient_type == type;
+        if (adds) {
             reduced = dpari_fsdp_settled(fsdp, u, &type);
-            st = dpari_fsdp_add(fsdp, reduced, type, came, desc->gradient_type, unit->flat.shard);
         }
+        st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
+                              unit->flat.shard, adds);
     }
     unit->fresh = 0;
     if (st == DPAR_OK && fsdp->last && fsdp->replicas != NULL) {
@@ -10757,37 +10706,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Does what dpari_seq_delta does, in host memory. */
-static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
-{
-    const int64_t rows = plan->head.tokens * plan->head.layer.heads,
-                  values = plan->head.layer.value_width;
-    const int32_t type = plan->head.layer.type;
-    const dpari_lanes l = dpari_lanes_for(rows * values);
-    DPARI_ROW double room[2][DPARI_ROW_PART];
-    const void *x, *y;
-    int32_t as;
-    int64_t i, j, n;
-    for (i = 0; i < rows; i++) {
-        double sum = 0.0;
-        for (j = 0; j < values; j += n) {
-            const int64_t at = i * values + j;
-            n = dpari_least(DPARI_ROW_PART, values - j);
-            x = dpari_row_at(&l, arrays->out, type, at, n, room[0], &as);
-            y = dpari_row_at(&l, arrays->out_gradient, type, at, n, room[1], &as);
-            sum += l.product(x, y, as, 0.0, n, NULL);
-        }
-        dpari_element_put(plan->delta, plan->sums, i, sum);
-    }
-}
-
 DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_mem_dot d;
-    if (plan->comm->mem == NULL) {
-        dpari_seq_delta_here(plan, arrays);
-        return DPAR_OK;
-    }
     dpari_zero(&d, sizeof d);
     d.to = plan->delta;
     d.a = arrays->out;
@@ -10826,17 +10747,8 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
 static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&plan->head.layer);
-    void *out[1];
-    const void *in[2];
-    if (plan->comm->mem != NULL) {
-        return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums, count, 1);
-    }
-    out[0] = sum->to_k;
-    in[0] = sum->k;
-    in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, count, plan->sums, DPAR_SUM, 0);
-    return DPAR_OK;
+    return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums,
+                            sum->tokens * dpari_seq_each(&plan->head.layer), 1);
 }
 
 /* Returns the block for gradients of this rank's own keys and values from its own queries. It is

@@ -547,10 +547,9 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
- * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
-static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
-                                           int64_t count)
+/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets ddp->found to
+ * `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t first, int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -568,40 +567,28 @@ static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int6
     return status;
 }
 
-/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
- * has none. For the memory of a device, ddp->found must hold the result of the search. */
-static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
-{
-    const int64_t at = ddp->found - ddp->start[i];
-    if (ddp->comm->mem == NULL) {
-        return dpari_kern_finite(dpari_ddp_at(ddp, i), ddp->count[i], ddp->desc.type);
-    }
-    return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
-}
-
 /* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
- * all ranks. */
+ * all ranks. In one buffer on a device, one search covers the bucket, so that the rank waits once.
+ */
 static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
+    const int whole = ddp->comm->mem != NULL && ddp->array == NULL;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                         b->lo, b->hi - b->lo);
+    if (whole) {
+        status = dpari_ddp_search(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type), b->lo,
+                                  b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
-            if (status != DPAR_OK) {
-                break;
-            }
+        if (!whole) {
+            status = dpari_ddp_search(ddp, dpari_ddp_at(ddp, i), ddp->start[i], ddp->count[i]);
         }
-        at = dpari_ddp_not_finite(ddp, i);
-        if (at == ddp->count[i]) {
+        at = ddp->found - ddp->start[i];
+        if (status != DPAR_OK || ddp->found < 0 || at < 0 || at >= ddp->count[i]) {
             continue;
         }
         dpari_text_why(&t, &why);

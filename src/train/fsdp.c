@@ -999,43 +999,6 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
-static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                int64_t count)
-{
-    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
-    float f32[DPARI_ELEMENTS];
-    double wide[DPARI_ELEMENTS];
-    int64_t i, n;
-    for (i = 0; i < count; i += n) {
-        void *out[1];
-        const void *in[2];
-        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
-        out[0] = (unsigned char *)to + i * to_size;
-        in[0] = out[0];
-        in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
-            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
-            in[1] = f32;
-        }
-        if (from_type != to_type && to_type == DPAR_F64) {
-            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
-            in[1] = wide;
-        }
-        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
-    }
-}
-
-static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_type,
-                                  const void *from, int32_t from_type, int64_t count)
-{
-    if (fsdp->shard->mem != NULL) {
-        return dpari_do_convert(fsdp->shard, to, to_type, from, from_type, count, 1);
-    }
-    dpari_fsdp_add_here(to, to_type, from, from_type, count);
-    return DPAR_OK;
-}
-
 /* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
  * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
@@ -1056,13 +1019,12 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
-        if (unit->fresh && desc->gradient_type != type) {
-            st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
-                                  unit->flat.shard, 0);
-        } else {
+        const int adds = !unit->fresh || desc->gradient_type == type;
+        if (adds) {
             reduced = dpari_fsdp_settled(fsdp, u, &type);
-            st = dpari_fsdp_add(fsdp, reduced, type, came, desc->gradient_type, unit->flat.shard);
         }
+        st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
+                              unit->flat.shard, adds);
     }
     unit->fresh = 0;
     if (st == DPAR_OK && fsdp->last && fsdp->replicas != NULL) {

@@ -876,37 +876,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Does what dpari_seq_delta does, in host memory. */
-static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
-{
-    const int64_t rows = plan->head.tokens * plan->head.layer.heads,
-                  values = plan->head.layer.value_width;
-    const int32_t type = plan->head.layer.type;
-    const dpari_lanes l = dpari_lanes_for(rows * values);
-    DPARI_ROW double room[2][DPARI_ROW_PART];
-    const void *x, *y;
-    int32_t as;
-    int64_t i, j, n;
-    for (i = 0; i < rows; i++) {
-        double sum = 0.0;
-        for (j = 0; j < values; j += n) {
-            const int64_t at = i * values + j;
-            n = dpari_least(DPARI_ROW_PART, values - j);
-            x = dpari_row_at(&l, arrays->out, type, at, n, room[0], &as);
-            y = dpari_row_at(&l, arrays->out_gradient, type, at, n, room[1], &as);
-            sum += l.product(x, y, as, 0.0, n, NULL);
-        }
-        dpari_element_put(plan->delta, plan->sums, i, sum);
-    }
-}
-
 DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_mem_dot d;
-    if (plan->comm->mem == NULL) {
-        dpari_seq_delta_here(plan, arrays);
-        return DPAR_OK;
-    }
     dpari_zero(&d, sizeof d);
     d.to = plan->delta;
     d.a = arrays->out;
@@ -945,17 +917,8 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
 static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&plan->head.layer);
-    void *out[1];
-    const void *in[2];
-    if (plan->comm->mem != NULL) {
-        return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums, count, 1);
-    }
-    out[0] = sum->to_k;
-    in[0] = sum->k;
-    in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, count, plan->sums, DPAR_SUM, 0);
-    return DPAR_OK;
+    return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums,
+                            sum->tokens * dpari_seq_each(&plan->head.layer), 1);
 }
 
 /* Returns the block for gradients of this rank's own keys and values from its own queries. It is
