@@ -2265,6 +2265,8 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attentio
  * the queries to dq, and those of the keys and values to g. */
 DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+/* Returns the address that is `elements` elements after base, or NULL if base is NULL. */
+DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 #endif /* DPARI_TRAIN_INTERNAL_H */
 
@@ -2294,9 +2296,8 @@ DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
 /* Rounds n sums of a plan to the layer's type. Does nothing if `to` is `from`. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
-/* Return the address that is `elements` elements after base, or NULL if base is NULL. */
+/* Does what dpari_seq_at does, for an array that is only read. */
 DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
-DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 /* ==== host/random_private.h ==== */
 
@@ -9226,39 +9227,6 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *tp, const dp
     return dpari_tensor_multiply(tp, &p, dy, x, dw, add);
 }
 
-/* Adds a bias to one row of y. */
-static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
-{
-    int64_t j;
-    if (type == DPAR_F64) {
-        for (j = 0; j < n; j++) {
-            ((double *)y)[j] += ((const double *)bias)[j];
-        }
-    } else {
-        for (j = 0; j < n; j++) {
-            ((float *)y)[j] += ((const float *)bias)[j];
-        }
-    }
-}
-
-/* Adds a bias to all rows of y. */
-static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y, const void *bias,
-                                         int64_t rows, int64_t n)
-{
-    const int64_t bytes = n * dpar_type_bytes(tp->type);
-    int64_t i;
-    if (bias == NULL || rows * n == 0) { /* y may be NULL then */
-        return DPAR_OK;
-    }
-    if (tp->comm->mem != NULL) {
-        return dpari_do_rows(tp->comm, y, n, bias, 0, n, rows, tp->type, DPAR_SUM);
-    }
-    for (i = 0; i < rows; i++) {
-        dpari_tensor_add_row(tp->type, (unsigned char *)y + i * bytes, bias, n);
-    }
-    return DPAR_OK;
-}
-
 /* Sums dy[row][j] over the rows in f64, and stores the result in sum[j] or adds it. Does nothing if
  * sum is NULL. Processes 64 columns at a time, so that their sums fit on the stack. */
 static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
@@ -9487,12 +9455,12 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(tp, layer->out, y, arrays->y, &alike, NULL);
     }
-    if (st != DPAR_OK) {
+    if (st != DPAR_OK || arrays->bias == NULL) {
         return st;
     }
-    return dpari_tensor_add_bias(
-        tp, arrays->y, arrays->bias,
-        column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank), layer->out);
+    return dpari_do_rows(tp->comm, arrays->y, layer->out, arrays->bias, 0, layer->out,
+                         column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank),
+                         tp->type, DPAR_SUM);
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
@@ -9982,17 +9950,19 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, i
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
-/* Begins a walk over the queries of rank q and the keys of rank k. */
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer, int32_t q,
-                            int32_t k)
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
+ * rank, as within ulysses, the queries are those of rank 0. */
+static void dpari_seq_begin(const dpari_attention *plan, const dpari_seq_block *b,
+                            dpari_seq_walk *w)
 {
     dpari_zero(w, sizeof *w);
-    w->layer = layer;
-    w->q.rank = q;
-    w->k.rank = k;
-    if (layer->method != NULL) {
-        dpari_seq_slice(layer, q, &w->q.lo, &w->q.hi);
-        dpari_seq_slice(layer, k, &w->k.lo, &w->k.hi);
+    w->layer = &plan->head.layer;
+    w->q.rank = w->layer->tokens.ranks > 1 ? plan->comm->rank : 0;
+    w->k.rank = b->rank;
+    w->k.lo = b->lo;
+    w->k.hi = b->hi;
+    if (w->layer->method != NULL) {
+        dpari_seq_slice(w->layer, w->q.rank, &w->q.lo, &w->q.hi);
     }
 }
 
@@ -10107,7 +10077,7 @@ DPARI_INTERNAL DPARI_NOINLINE const void *dpari_seq_in(const void *base, int64_t
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -10606,17 +10576,6 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
     call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
-/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
- * rank, as within ulysses, the queries are those of rank 0. */
-static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
-                              dpari_seq_walk *w)
-{
-    dpari_seq_begin(w, &plan->head.layer, plan->head.layer.tokens.ranks > 1 ? plan->comm->rank : 0,
-                    b->rank);
-    w->k.lo = b->lo;
-    w->k.hi = b->hi;
-}
-
 /* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *plan, int64_t rows, void *out, void *lse)
 {
@@ -10640,7 +10599,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
         void *out = dpari_seq_at(sums, w.q_at * layer->heads * layer->value_width, plan->sums),
@@ -10727,7 +10686,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
     const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (dpari_seq_next(&w)) {
         const int64_t q = w.q_at * layer->heads;
         dpari_seq_call_of(plan, x, b, &w, &call);
@@ -11105,19 +11064,6 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
     }
 }
 
-/* Finds the run of consecutive tokens of a rank that begins with its token `local`, and sets *run
- * to its length. Returns the position of its first token, among all tokens if whole is 1, otherwise
- * among the rank's tokens. Returns -1 if there is no such token. */
-static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
-                                 int whole, int64_t *run)
-{
-    if (whole) {
-        return dpar_split_global(&ulysses->layer.tokens, rank, local, run);
-    }
-    *run = dpar_split_part_count(&ulysses->layer.tokens, rank) - local;
-    return *run > 0 ? local : -1;
-}
-
 /* Copies all tokens from the order of ranks to the order of the sequence, or with `back` from the
  * order of the sequence to that of ranks. */
 static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, void *to,
@@ -11150,7 +11096,7 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
  * directly to its place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
-    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
+    const int64_t width = ulysses->layer.width;
     dpar_status st = DPAR_OK;
     int32_t rank, first;
     for (rank = 0; rank < ulysses->comm->size && ulysses->tokens > 0 && st == DPAR_OK; rank++) {
@@ -11160,13 +11106,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *i
             own ? dpari_seq_at(to, ulysses->receive_at[rank], ulysses->layer.type)
                 : dpari_seq_at(ulysses->packed, ulysses->send_at[rank], ulysses->layer.type);
         const void *from = dpari_seq_in(in, first * width, ulysses->layer.type);
-        if (ulysses->comm->mem != NULL) {
-            st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
-                               heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
-        } else {
-            dpari_ulysses_rows(piece, heads * each, from, ulysses->heads * each, heads * each,
-                               ulysses->tokens, 0);
-        }
+        st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
+                           heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
     }
     return st;
 }
@@ -11184,7 +11125,7 @@ static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *
         const int32_t rank = (ulysses->comm->rank + k) % ulysses->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
         for (local = 0;; local += run) {
-            i = dpari_ulysses_run(ulysses, rank, local, 1, &run);
+            i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
@@ -11275,16 +11216,16 @@ static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t
     }
 }
 
-/* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
- * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
-static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *out, int32_t stream)
+/* Computes this rank's tokens with all heads directly from piece[rank] of each rank, which has all
+ * tokens with the heads of that rank. */
+static void dpari_ulysses_join(const dpari_ulysses *ulysses, void *out, int32_t stream)
 {
     const int32_t type = ulysses->layer.type, size = ulysses->comm->size, me = ulysses->comm->rank;
     const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
     for (local = 0;; local += run) {
-        i = dpari_ulysses_run(ulysses, me, local, whole, &run);
+        i = dpar_split_global(&ulysses->layer.tokens, me, local, &run);
         if (i < 0) {
             break;
         }
@@ -11306,9 +11247,9 @@ static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *ou
     dpari_kern_rows_end(stream);
 }
 
-/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens, in a
- * device's memory. The sum replaces the first copy in ulysses->packed. */
-static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
+/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens. The
+ * sum replaces the first copy in ulysses->packed. */
+static dpar_status dpari_ulysses_add_packed(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t count = ulysses->tokens * u->width;
@@ -11333,8 +11274,8 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
 }
 
-/* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *out)
+/* Does what dpari_ulysses_join does, from pieces that have only the tokens of this rank. */
+static dpar_status dpari_ulysses_join_packed(const dpari_ulysses *ulysses, void *out)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_status st = DPAR_OK;
@@ -11348,7 +11289,7 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *
             }
         }
         if (n > 1) {
-            st = dpari_ulysses_add_there(ulysses, rank, n);
+            st = dpari_ulysses_add_packed(ulysses, rank, n);
             from = dpari_seq_in(ulysses->packed, ulysses->send_at[rank], u->type);
         }
         if (st == DPAR_OK) {
@@ -11380,7 +11321,7 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
         }
         stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
                                                 dpar_type_bytes(plan->layer.type));
-        dpari_ulysses_join(plan, 1, out, stream);
+        dpari_ulysses_join(plan, out, stream);
         return dpari_ulysses_end(plan, &peers, plan->receive);
     }
     if (plan->ordered != NULL) {
@@ -11400,10 +11341,7 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
                 plan->piece[i] = dpari_seq_in(plan->packed, plan->send_at[i], plan->layer.type);
             }
         }
-        if (plan->comm->mem != NULL) {
-            return dpari_ulysses_join_there(plan, out);
-        }
-        dpari_ulysses_join(plan, 0, out, 0);
+        st = dpari_ulysses_join_packed(plan, out);
     }
     return st;
 }
@@ -13531,6 +13469,11 @@ static int dpari_pl_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
+static int dpari_pl_sends(int32_t kind)
+{
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
+}
+
 /* True for F, B and I: the actions that have an input and an output. */
 static int dpari_pl_passes(int32_t kind)
 {
@@ -13860,52 +13803,40 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scra
     return dpari_pl_assign_local(pipeline, w, why);
 }
 
-/* Sets the size of the slots of a pool to at least `each` bytes. Returns the size of the pool. */
-static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
-{
-    pool->each = dpari_room_up(each);
-    return pool->each * pool->count;
-}
-
-/* Places a pool at *at and advances *at. */
-static void dpari_pl_pool_place(dpari_pl_pool *pool, unsigned char **at)
-{
-    pool->at = *at;
-    *at += pool->each * pool->count;
-}
-
 /* Allocates the slots of all pools. */
 static dpar_status dpari_pl_allocate_slots(dpar_pipeline *pipeline, dpar_why *why)
 {
+    enum { POOLS = 5 };
+    const dpar_pipeline_desc *desc = &pipeline->desc;
+    dpari_pl_pool *const pool[POOLS] = {&pipeline->receive, &pipeline->send, &pipeline->local,
+                                        &pipeline->activation, &pipeline->weight};
+    int64_t most = 0, bytes = 0, slots = 0;
     unsigned char *at;
-    int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < pipeline->desc.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
+    for (i = 0; i < desc->schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(desc, i));
     }
     /* at least 1 byte, so that dpari_pl_slot does not return NULL for a message's slot */
-    most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
-    bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
-            dpari_pl_pool_bytes(&pipeline->send, most) +
-            dpari_pl_pool_bytes(&pipeline->local, most) +
-            dpari_pl_pool_bytes(&pipeline->activation, pipeline->desc.activation_bytes) +
-            dpari_pl_pool_bytes(&pipeline->weight, pipeline->desc.weight_bytes);
+    most = dpari_room_up(dpari_most(1, most * dpar_type_bytes(desc->type)));
+    pipeline->receive.each = pipeline->send.each = pipeline->local.each = most;
+    pipeline->activation.each = dpari_room_up(desc->activation_bytes);
+    pipeline->weight.each = dpari_room_up(desc->weight_bytes);
+    for (i = 0; i < POOLS; i++) {
+        slots += pool[i]->count;
+        bytes += pool[i]->each * pool[i]->count;
+    }
     st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
         pipeline->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes",
-                         (int64_t)pipeline->receive.count + pipeline->send.count +
-                             pipeline->local.count + pipeline->activation.count +
-                             pipeline->weight.count,
+        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes", slots,
                          bytes);
     }
     at = (unsigned char *)pipeline->slots;
-    dpari_pl_pool_place(&pipeline->receive, &at);
-    dpari_pl_pool_place(&pipeline->send, &at);
-    dpari_pl_pool_place(&pipeline->local, &at);
-    dpari_pl_pool_place(&pipeline->activation, &at);
-    dpari_pl_pool_place(&pipeline->weight, &at);
+    for (i = 0; i < POOLS; i++) {
+        pool[i]->at = at;
+        at += pool[i]->each * pool[i]->count;
+    }
     return DPAR_OK;
 }
 
@@ -14110,10 +14041,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
     }
     st = dpari_pl_release(pipeline);
     dpari_object_release(pipeline->made);
-    if (pipeline->desc.memory == NULL) {
-        dpari_object_release(pipeline);
-    }
-    return st;
+    return dpari_object_end(st, pipeline->desc.memory == NULL ? pipeline : NULL);
 }
 
 DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline,
@@ -14194,7 +14122,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
 static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *action = &pipeline->list[k];
-    const int sends = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    const int sends = dpari_pl_sends(action->kind);
     const int forward = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_F;
     const dpar_action_slots *slots = &pipeline->item[k].slots;
     dpari_zero(call, sizeof *call);
@@ -14220,9 +14148,8 @@ static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_c
                           int32_t n)
 {
     const dpar_action *action = &pipeline->list[k];
-    const int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
-                             ? (int32_t)DPAR_CALL_SEND
-                             : (int32_t)DPAR_CALL_RECV;
+    const int32_t kind =
+        dpari_pl_sends(action->kind) ? (int32_t)DPAR_CALL_SEND : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
     while (i < n && (call[i].kind != kind || call[i].root != action->peer)) {
         i++;
@@ -14454,12 +14381,10 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32
         st = dpar_barrier(pipeline->comm, NULL);
     }
     pipeline->under_way = 0;
-    if (st != DPAR_OK) {
-        dpari_pl_give_up(pipeline, st);
-    }
     if (st == DPAR_OK) {
         return st;
     }
+    dpari_pl_give_up(pipeline, st);
     return dpari_repeat(st, why, pipeline->comm->why.text);
 }
 

@@ -205,14 +205,6 @@ static void dpari_windows_push(dpari_attention *plan)
     (void)dpar_halo_plan_test(dpari_windows_of(plan)->exchange[0]);
 }
 
-/* Returns the address of a token in an array of a field, or NULL if there is no array. */
-static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *field)
-{
-    return base != NULL ? (unsigned char *)base +
-                              token * field->components * (int64_t)dpar_type_bytes(field->type)
-                        : NULL;
-}
-
 /* Describes the keys and values (field 0) of own tokens, or their gradients (field 2). */
 static dpari_seq_block dpari_windows_own(const dpari_attention *plan, int32_t field)
 {
@@ -233,6 +225,7 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
                               dpari_seq_block *block)
 {
     const dpari_windows *windows = dpari_windows_of(plan);
+    const dpar_halo_field *k = &windows->field[field], *v = &windows->field[field + 1];
     int64_t at = 0;
     dpar_box box;
     int32_t i;
@@ -247,9 +240,8 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
     block->lo = dpari_most(0, box.lo[0]);
     block->hi = dpari_least(windows->halo.grid.extent[0], box.hi[0]);
     at += block->lo - box.lo[0];
-    block->k = block->to_k = dpari_windows_at(windows->beside[field], at, &windows->field[field]);
-    block->v = block->to_v =
-        dpari_windows_at(windows->beside[field + 1], at, &windows->field[field + 1]);
+    block->k = block->to_k = dpari_seq_at(windows->beside[field], at * k->components, k->type);
+    block->v = block->to_v = dpari_seq_at(windows->beside[field + 1], at * v->components, v->type);
     return 1;
 }
 

@@ -152,17 +152,19 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, i
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
-/* Begins a walk over the queries of rank q and the keys of rank k. */
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer, int32_t q,
-                            int32_t k)
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
+ * rank, as within ulysses, the queries are those of rank 0. */
+static void dpari_seq_begin(const dpari_attention *plan, const dpari_seq_block *b,
+                            dpari_seq_walk *w)
 {
     dpari_zero(w, sizeof *w);
-    w->layer = layer;
-    w->q.rank = q;
-    w->k.rank = k;
-    if (layer->method != NULL) {
-        dpari_seq_slice(layer, q, &w->q.lo, &w->q.hi);
-        dpari_seq_slice(layer, k, &w->k.lo, &w->k.hi);
+    w->layer = &plan->head.layer;
+    w->q.rank = w->layer->tokens.ranks > 1 ? plan->comm->rank : 0;
+    w->k.rank = b->rank;
+    w->k.lo = b->lo;
+    w->k.hi = b->hi;
+    if (w->layer->method != NULL) {
+        dpari_seq_slice(w->layer, w->q.rank, &w->q.lo, &w->q.hi);
     }
 }
 
@@ -277,7 +279,7 @@ DPARI_INTERNAL DPARI_NOINLINE const void *dpari_seq_in(const void *base, int64_t
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -776,17 +778,6 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
     call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
-/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
- * rank, as within ulysses, the queries are those of rank 0. */
-static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
-                              dpari_seq_walk *w)
-{
-    dpari_seq_begin(w, &plan->head.layer, plan->head.layer.tokens.ranks > 1 ? plan->comm->rank : 0,
-                    b->rank);
-    w->k.lo = b->lo;
-    w->k.hi = b->hi;
-}
-
 /* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *plan, int64_t rows, void *out, void *lse)
 {
@@ -810,7 +801,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
         void *out = dpari_seq_at(sums, w.q_at * layer->heads * layer->value_width, plan->sums),
@@ -897,7 +888,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
     const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (dpari_seq_next(&w)) {
         const int64_t q = w.q_at * layer->heads;
         dpari_seq_call_of(plan, x, b, &w, &call);

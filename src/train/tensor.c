@@ -252,39 +252,6 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *tp, const dp
     return dpari_tensor_multiply(tp, &p, dy, x, dw, add);
 }
 
-/* Adds a bias to one row of y. */
-static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
-{
-    int64_t j;
-    if (type == DPAR_F64) {
-        for (j = 0; j < n; j++) {
-            ((double *)y)[j] += ((const double *)bias)[j];
-        }
-    } else {
-        for (j = 0; j < n; j++) {
-            ((float *)y)[j] += ((const float *)bias)[j];
-        }
-    }
-}
-
-/* Adds a bias to all rows of y. */
-static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y, const void *bias,
-                                         int64_t rows, int64_t n)
-{
-    const int64_t bytes = n * dpar_type_bytes(tp->type);
-    int64_t i;
-    if (bias == NULL || rows * n == 0) { /* y may be NULL then */
-        return DPAR_OK;
-    }
-    if (tp->comm->mem != NULL) {
-        return dpari_do_rows(tp->comm, y, n, bias, 0, n, rows, tp->type, DPAR_SUM);
-    }
-    for (i = 0; i < rows; i++) {
-        dpari_tensor_add_row(tp->type, (unsigned char *)y + i * bytes, bias, n);
-    }
-    return DPAR_OK;
-}
-
 /* Sums dy[row][j] over the rows in f64, and stores the result in sum[j] or adds it. Does nothing if
  * sum is NULL. Processes 64 columns at a time, so that their sums fit on the stack. */
 static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
@@ -513,12 +480,12 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(tp, layer->out, y, arrays->y, &alike, NULL);
     }
-    if (st != DPAR_OK) {
+    if (st != DPAR_OK || arrays->bias == NULL) {
         return st;
     }
-    return dpari_tensor_add_bias(
-        tp, arrays->y, arrays->bias,
-        column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank), layer->out);
+    return dpari_do_rows(tp->comm, arrays->y, layer->out, arrays->bias, 0, layer->out,
+                         column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank),
+                         tp->type, DPAR_SUM);
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
