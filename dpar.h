@@ -2102,6 +2102,12 @@ DPARI_FN double dpari_mostf(double a, double b)
     return a > b ? a : b;
 }
 
+/* True if a is above b, where NaN is below all numbers. */
+DPARI_FN int dpari_higher(double a, double b)
+{
+    return a > b || (a == a && b != b);
+}
+
 /* True if x is neither NaN nor infinite. */
 DPARI_FN int dpari_finite(double x)
 {

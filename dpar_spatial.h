@@ -307,7 +307,10 @@ DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
  * dpar_halo_plan_free does; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
-/* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+/* ==== spatial/norm.h ==== */
+
+/* norm - normalises fields that ranks share, forward and backward: BatchNorm, GroupNorm, LayerNorm
+ * and InstanceNorm. Sums go by (count, mean, M2), never by sums of squares.
  *
  * If comm->mem is the memory of a device, the norm's arrays are in that memory: tiles, scale,
  * shift, saved, scratch and gradients. All work is enqueued, and the thread waits for nothing. */
@@ -398,32 +401,49 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *method);
     !defined(DPAR_SPATIAL_IMPLEMENTATION_DONE)
 #define DPAR_SPATIAL_IMPLEMENTATION_DONE
 
-/* ==== spatial/spatial.c ==== */
+/* ==== spatial/spatial_boxes.h ==== */
 
-/* Runs layers of networks on a field that ranks share.
- *
- * Planning proceeds dim by dim. The blocks of outputs decide which inputs a rank reads, and these
- * inputs decide its halo and padding. The plan has a halo exchange whose windows cover both, so
- * that halo_exchange.h does the communication.
- *
- * In forward the exchange begins, and the kernel runs on the core: the outputs that read only own
- * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
- * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
- * steps in reverse order: gradients of padding are added to the points from which it was copied,
- * the last dim first, and gradients of halos are added to those of their owners.
- *
- * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
+/* spatial_boxes - private: which inputs the outputs of a layer read, the boxes of a rank, and
+ * tiles. Local. */
 
-/* A plan: the public part and the private fields. */
-typedef struct dpari_spatial {
-    dpar_spatial_plan head;
-    dpar_comm *comm;
-    dpar_box core;            /* outputs that need no halo */
-    dpar_halo_plan *exchange; /* NULL if there is one rank, and it needs no own values as a halo */
-    dpar_halo halo;
-    dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
-    unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
-} dpari_spatial;
+/* True if the layer has a window along the dim. Other dims are left as they are. */
+DPARI_INTERNAL int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d);
+/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends
+ * instead. */
+DPARI_INTERNAL int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d);
+/* True if the padding of a dim is a constant. */
+DPARI_INTERNAL int dpari_spatial_pads_constant(const dpar_spatial_desc *layer, int32_t d);
+/* Checks a layer and sets m[] to its outputs of each dim. */
+DPARI_INTERNAL dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m,
+                                                 dpar_why *why);
+/* Lays out the outputs over the ranks.
+ *
+ * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
+ *       balanced ones, for callers that do not use their layout. */
+DPARI_INTERNAL dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
+                                                int64_t *cuts, dpar_layout *out, dpar_why *why);
+/* Describes the halo of a layer. out: the layout of its outputs. */
+DPARI_INTERNAL void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
+                                       dpar_halo *halo);
+/* Computes the boxes of a rank: its own inputs, its outputs, and the smallest box for its input
+ * arrays. Boxes without points have dims 0, and so have all boxes of a rank that does not exist. */
+DPARI_INTERNAL void dpari_spatial_boxes_of(const dpar_spatial_desc *layer, const int64_t *m,
+                                           int32_t rank, dpar_box *own, dpar_box *out,
+                                           dpar_box *in);
+/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
+DPARI_INTERNAL int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out,
+                                       dpar_box *in);
+/* Sets `core` to the outputs of a dim that read only own points and constants. */
+DPARI_INTERNAL void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d,
+                                        const int64_t *own, const int64_t *out, int64_t *core);
+/* Returns the offset of a point of a plane in a tile, in elements. */
+DPARI_INTERNAL int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+
+/* ==== spatial/spatial_boxes.c ==== */
+
+/* Computes, dim by dim, what a layer reads. The blocks of outputs decide which inputs a rank reads,
+ * and these inputs decide its halo and padding. The halo has windows and widths that cover both, so
+ * that halo_exchange.h does the communication. */
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
@@ -431,8 +451,7 @@ typedef struct dpari_spatial {
  * int64_t. */
 static const int64_t dpari_spatial_limit = INT64_C(1) << 30;
 
-/* True if the layer has a window along the dim. Other dims are left as they are. */
-static int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
+DPARI_INTERNAL int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
 {
     return layer->window[d].kernel != 0;
 }
@@ -453,9 +472,7 @@ static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
     return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
 }
 
-/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends instead.
- */
-static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
+DPARI_INTERNAL int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
 {
     if (layer->kind == DPAR_SPATIAL_INTERPOLATION && layer->padding[d] == DPAR_SPATIAL_PAD_ZERO) {
         return DPAR_SPATIAL_PAD_REPLICATE;
@@ -463,8 +480,7 @@ static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
     return layer->padding[d];
 }
 
-/* True if the padding of a dim is a constant. */
-static int dpari_spatial_pads_constant(const dpar_spatial_desc *layer, int32_t d)
+DPARI_INTERNAL int dpari_spatial_pads_constant(const dpar_spatial_desc *layer, int32_t d)
 {
     const int32_t padding = dpari_spatial_padding(layer, d);
     return padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
@@ -876,12 +892,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_
     }
 }
 
-/* Lays out the outputs over the ranks.
- *
- * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
- * balanced ones, for callers that do not use their layout. */
-static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
-                                        int64_t *cuts, dpar_layout *out, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
+                                                int64_t *cuts, dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
     int32_t i;
@@ -913,8 +925,8 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const in
     return dpar_layout_init(out, &layer->in.mesh, layer->in.dims, m, placement, why);
 }
 
-/* Checks a layer and computes its outputs of each dim. */
-static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m,
+                                                 dpar_why *why)
 {
     dpar_layout out;
     dpar_status status;
@@ -999,9 +1011,8 @@ static void dpari_spatial_halo_dim(const dpar_spatial_desc *layer, const dpar_la
     }
 }
 
-/* Describes the halo of a layer. */
-static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
-                               dpar_halo *halo)
+DPARI_INTERNAL void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
+                                       dpar_halo *halo)
 {
     int32_t d;
     dpari_zero(halo, sizeof *halo);
@@ -1025,11 +1036,8 @@ static void dpari_spatial_set_range(dpar_box *box, int32_t d, const int64_t *ran
     }
 }
 
-/* Computes the boxes of a rank: its own inputs, its outputs, and the smallest box for its input
- * arrays. m: the outputs of each dim. Boxes without points have dims 0, and so have all boxes of a
- * rank that does not exist. */
-static void dpari_spatial_boxes_of(const dpar_spatial_desc *layer, const int64_t *m, int32_t rank,
-                                   dpar_box *own, dpar_box *out, dpar_box *in)
+DPARI_INTERNAL void dpari_spatial_boxes_of(const dpar_spatial_desc *layer, const int64_t *m,
+                                           int32_t rank, dpar_box *own, dpar_box *out, dpar_box *in)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     dpari_spatial_block block;
@@ -1070,8 +1078,8 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *laye
     return status;
 }
 
-/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
-static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out, dpar_box *in)
+DPARI_INTERNAL int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out,
+                                       dpar_box *in)
 {
     int32_t d;
     in->dims = out->dims;
@@ -1083,9 +1091,8 @@ static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *o
     return 1;
 }
 
-/* Sets `core` to the outputs of a dim that read only own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
-                                const int64_t *out, int64_t *core)
+DPARI_INTERNAL void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d,
+                                        const int64_t *own, const int64_t *out, int64_t *core)
 {
     const int constant = dpari_spatial_pads_constant(layer, d);
     const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
@@ -1099,6 +1106,78 @@ static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const
     while (dpari_spatial_reads(layer, d, core[0], core[1], &lo, &hi) && hi > high) {
         core[1]--;
     }
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+{
+    int64_t at = tile->origin + plane * tile->plane;
+    int32_t d;
+    for (d = 0; d < tile->box.dims; d++) {
+        at += point[d] * tile->stride[d];
+    }
+    return at;
+}
+
+DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
+                                        int64_t planes, int32_t last)
+{
+    int64_t step = last ? planes : 1;
+    int32_t d;
+    dpari_zero(tile, sizeof *tile);
+    tile->data = data;
+    tile->planes = planes;
+    tile->box = *box;
+    for (d = box->dims - 1; d >= 0; d--) {
+        tile->stride[d] = step;
+        tile->origin -= box->lo[d] * step;
+        step *= box->hi[d] - box->lo[d];
+    }
+    tile->plane = last ? 1 : step;
+}
+
+/* ==== spatial/spatial.c ==== */
+
+/* Runs layers of networks on a field that ranks share.
+ *
+ * The plan has a halo exchange that covers the inputs that a rank reads (spatial_boxes.h). In
+ * forward the exchange begins, and the kernel runs on the core: the outputs that read only own
+ * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
+ * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
+ * steps in reverse order: gradients of padding are added to the points from which it was copied,
+ * the last dim first, and gradients of halos are added to those of their owners. */
+
+/* A plan: the public part and the private fields. */
+typedef struct dpari_spatial {
+    dpar_spatial_plan head;
+    dpar_comm *comm;
+    dpar_box core;            /* outputs that need no halo */
+    dpar_halo_plan *exchange; /* NULL if there is one rank, and it needs no own values as a halo */
+    dpar_halo halo;
+    dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
+    unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
+} dpari_spatial;
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Returns the bytes of a plan before its halo exchange: its struct, and from a multiple of
+ * DPARI_ROOM_ALIGN on the cuts of outputs that follow. */
+static int64_t dpari_spatial_own_bytes(const dpar_spatial_desc *layer)
+{
+    int64_t cuts = 0;
+    int32_t i;
+    for (i = 0; i < layer->in.mesh.axes; i++) {
+        cuts += layer->in.mesh.axis[i].size + 1;
+    }
+    return dpari_room_up((int64_t)sizeof(dpari_spatial)) + dpari_room_up(8 * cuts);
+}
+
+/* Describes the array of an input, or of its gradients, as a tile. */
+static void dpari_spatial_input_tile(const dpari_spatial *plan, void *data, dpar_tile *tile)
+{
+    dpar_tile_init(tile, data, &plan->head.in_box, plan->head.layer.planes,
+                   plan->head.layer.channels_last);
 }
 
 /* Sets the core of a plan. It stays empty if the kernel must not run before all halos have arrived.
@@ -1122,27 +1201,6 @@ static void dpari_spatial_core(dpari_spatial *plan)
         }
     }
     plan->core = core;
-}
-
-/* ---- planning -------------------------------------------------------------------------------- */
-
-/* Returns the bytes of a plan before its halo exchange: its struct, and from a multiple of
- * DPARI_ROOM_ALIGN on the cuts of outputs that follow. */
-static int64_t dpari_spatial_own_bytes(const dpar_spatial_desc *layer)
-{
-    int64_t cuts = 0;
-    int32_t i;
-    for (i = 0; i < layer->in.mesh.axes; i++) {
-        cuts += layer->in.mesh.axis[i].size + 1;
-    }
-    return dpari_room_up((int64_t)sizeof(dpari_spatial)) + dpari_room_up(8 * cuts);
-}
-
-/* Describes the array of an input, or of its gradients, as a tile. */
-static void dpari_spatial_input_tile(const dpari_spatial *plan, void *data, dpar_tile *tile)
-{
-    dpar_tile_init(tile, data, &plan->head.in_box, plan->head.layer.planes,
-                   plan->head.layer.channels_last);
 }
 
 /* Describes the inputs as fields of a halo exchange: dense planes of in_box. least: the box of
@@ -1238,7 +1296,7 @@ static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm
     plan->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
     plan->head.layer.out_planes =
         layer->out_planes > 0 ? layer->out_planes : plan->head.layer.planes;
-    (void)dpari_spatial_check_layer(&plan->head.layer, m, NULL);
+    (void)dpari_spatial_outputs(&plan->head.layer, m, NULL);
     status = dpari_spatial_layout(&plan->head.layer, m, cuts, &plan->head.out, why);
     if (status != DPAR_OK) {
         return status;
@@ -1470,36 +1528,6 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
         dpar_comm_release(spatial->comm, spatial->constants);
     }
     return dpari_object_end(status, spatial->head.layer.memory == NULL ? spatial : NULL);
-}
-
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-/* Returns the offset of a point of a plane in a tile, in elements. */
-static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
-{
-    int64_t at = tile->origin + plane * tile->plane;
-    int32_t d;
-    for (d = 0; d < tile->box.dims; d++) {
-        at += point[d] * tile->stride[d];
-    }
-    return at;
-}
-
-DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
-                                        int64_t planes, int32_t last)
-{
-    int64_t step = last ? planes : 1;
-    int32_t d;
-    dpari_zero(tile, sizeof *tile);
-    tile->data = data;
-    tile->planes = planes;
-    tile->box = *box;
-    for (d = box->dims - 1; d >= 0; d--) {
-        tile->stride[d] = step;
-        tile->origin -= box->lo[d] * step;
-        step *= box->hi[d] - box->lo[d];
-    }
-    tile->plane = last ? 1 : step;
 }
 
 /* ---- padding --------------------------------------------------------------------------------- */
@@ -1868,7 +1896,10 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
     return dpar_halo_plan_end(spatial->exchange);
 }
 
-/* ---- normalisation --------------------------------------------------------------------------- */
+/* ==== spatial/norm.c ==== */
+
+/* Norms of fields that ranks share. The ranks exchange (count, mean, M2) of each set and merge them
+ * in rank order. */
 
 /* Returns the number of sets that have a mean and a variance of their own. */
 static int64_t dpari_norm_sets(const dpar_norm *norm)
@@ -1935,8 +1966,6 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm 
     return dpari_norm_check_data(comm, x, y);
 }
 
-/* ---- normalisation: over the ranks ----------------------------------------------------------- */
-
 /* Describes the points of a tile for layers.h. data stays NULL if the tile has no data. */
 static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
 {
@@ -1995,11 +2024,6 @@ static void dpari_norm_join(dpar_mem_norm *work)
     }
 }
 
-static dpar_status dpari_norm_missing(dpar_comm *comm, const char *what)
-{
-    return comm == NULL ? DPAR_E_ARG : dpari_comm_wrong(comm, "%s", what);
-}
-
 /* Runs a collective of `count` numbers, in which engines compare the norms of all ranks. */
 static dpar_status dpari_norm_post(dpar_comm *comm, const dpar_norm *norm, int32_t kind,
                                    const double *in, double *out, int64_t count)
@@ -2029,7 +2053,9 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_no
     int32_t d;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
         arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
+        return comm == NULL ? DPAR_E_ARG
+                            : dpari_comm_wrong(
+                                  comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
     if (status != DPAR_OK) {
@@ -2080,8 +2106,10 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
     int64_t sets;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
         arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm,
-                                  "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
+        return comm == NULL
+                   ? DPAR_E_ARG
+                   : dpari_comm_wrong(
+                         comm, "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
     if (status != DPAR_OK) {

@@ -48,8 +48,8 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, and each begins with an example: random, optimizer, layers (for authors of device support), ddp,
- * zero1, fsdp, tensor, sequence, ulysses, expert and pipeline. apps/train_gpt.c uses most of them. */
+ * The parts follow, and most begin with an example: random, optimizer, layers (for authors of device support), ddp,
+ * zero1, fsdp, tensor, sequence, ulysses, router, expert and pipeline. apps/train_gpt.c uses most of them. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -1636,91 +1636,11 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
-/* ==== train/expert.h ==== */
+/* ==== train/router.h ==== */
 
-/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
- * router chooses k experts for each token. dpar sends tokens to the ranks of their experts and the
- * results back, forward and backward. The results equal those of one rank with all tokens and all
- * experts. You compute the experts themselves:
- *
- *     dpar_experts_desc layer = {0};
- *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);
- *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
- *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
- *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
- *
- *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
- *     dpar_router_forward(&router, &route, &why);                    choices and weights
- *     choices.tokens = tokens; choices.chosen = chosen;
- *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
- *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
- *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows first[e] .. first[e] + count[e] - 1 ...
- *     dpar_experts_combine(plan, routing, &a);
- *
- *     dpar_experts_combine_backward(plan, routing, &a);
- *     ... the experts' gradients; drows ...
- *     dpar_experts_dispatch_backward(plan, routing, &a);
- *     dpar_router_backward(&router, &route, NULL, &why);
- *
- *     dpar_experts_free(plan);
- *
- * If the forward of other layers runs before the backward of a layer, each layer needs a separate
- * routing: pass memory of plan->routing_bytes bytes to dpar_experts_route for each.
- *
- * The rows of an expert are in the order of the ranks, then of the tokens of a rank. If each rank
- * holds consecutive tokens, this is the order that one rank would use, so that an expert's sums
- * have the same bits. A token's results are summed in the order of its choices, in f64, and rounded
- * once.
- *
- * Traffic. Let there be R ranks and E experts, of which `own` are on the rank, let rows have B =
- * width bytes(type) bytes, and let S be k with DPAR_EXPERTS_DROP_POSITION, otherwise 1. A rank
- * sends to other ranks
- *
- *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
- *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
- *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
- *     combine, dispatch_backward    B for each row of its experts from another rank's token
- *
- * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
- * counts the bytes.
- *
- * Shared memory. Ranks can read the rows directly from each other's arrays and store or add them at
- * their destination, in one pass. This moves less data than two plain all-to-alls. It requires that
- * the arrays that other ranks read come from dpar_comm_alloc on all ranks: routings, x, dy,
- * weights, and the rows that are sent back. Do not change these inputs until the call returns,
- * which it does once all ranks have read them. Otherwise rows are packed before an all-to-all and
- * sorted after it, which takes three passes. Both methods give the same bits and counts.
- *
- * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
- * their gradients are in that memory. Dispatch, combine and their backward enqueue work on its
- * stream, without waiting or allocating. The host decides which choices are kept, and the plan is
- * in host memory. Therefore the CPU must be able to read the arguments of dpar_experts_route:
- * `chosen`, and with DPAR_EXPERTS_DROP_WEIGHT_LOCAL `weight`. Copy them to the host and wait before
- * you call it.
- *
- * Routings must then be in page-locked memory, which both host and device can access. The first
- * operation that uses another routing than the previous operation copies 12 bytes per choice to the
- * device. dpar_experts_route waits for the stream, because the device may still read the old
- * contents, and because it needs the counts. Therefore do not capture these calls in a graph.
- *
- * The router's functions run on the host. Pass them page-locked logits, weights and dweight, or use
- * your own kernels instead. The device's values equal the host's bit by bit, with two exceptions:
- * -0 in the results of combine_backward becomes 0, and sums of dweight use the device's order.
- *
- * Together with tensor and data parallelism, make the communicator from a view of the mesh for
- * experts:
- *
- *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
- *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
- *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
- *                                          ranks pass the same tokens and get the same rows
- *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- *
- * The router and all other layers use the axes of `mesh`. An expert that all tokens use is an
- * ordinary layer: add its output to y. */
-
-/* ---- the router ------------------------------------------------------------------------------ */
+/* router - chooses the experts of each token for a mixture of experts (expert.h), and computes the
+ * weights of the choices, the load of the experts and a loss that balances it. expert.h has an
+ * example. */
 
 /* Functions that turn logits into scores. */
 enum {
@@ -1814,7 +1734,89 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
  * load->chosen[e] is below the mean of load->chosen, and subtract 0.001 if it is above. With
  * several micro-batches, use the sums of their load->chosen, which are the same on all ranks. */
 
-/* ---- experts --------------------------------------------------------------------------------- */
+/* ==== train/expert.h ==== */
+
+/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
+ * router chooses k experts for each token. dpar sends tokens to the ranks of their experts and the
+ * results back, forward and backward. The results equal those of one rank with all tokens and all
+ * experts. You compute the experts themselves:
+ *
+ *     dpar_experts_desc layer = {0};
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);
+ *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
+ *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
+ *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
+ *
+ *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
+ *     dpar_router_forward(&router, &route, &why);                    choices and weights
+ *     choices.tokens = tokens; choices.chosen = chosen;
+ *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
+ *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
+ *     dpar_experts_dispatch(plan, routing, &a);
+ *     ... expert e of this rank on rows first[e] .. first[e] + count[e] - 1 ...
+ *     dpar_experts_combine(plan, routing, &a);
+ *
+ *     dpar_experts_combine_backward(plan, routing, &a);
+ *     ... the experts' gradients; drows ...
+ *     dpar_experts_dispatch_backward(plan, routing, &a);
+ *     dpar_router_backward(&router, &route, NULL, &why);
+ *
+ *     dpar_experts_free(plan);
+ *
+ * If the forward of other layers runs before the backward of a layer, each layer needs a separate
+ * routing: pass memory of plan->routing_bytes bytes to dpar_experts_route for each.
+ *
+ * The rows of an expert are in the order of the ranks, then of the tokens of a rank. If each rank
+ * holds consecutive tokens, this is the order that one rank would use, so that an expert's sums
+ * have the same bits. A token's results are summed in the order of its choices, in f64, and rounded
+ * once.
+ *
+ * Traffic. Let there be R ranks and E experts, of which `own` are on the rank, let rows have B =
+ * width bytes(type) bytes, and let S be k with DPAR_EXPERTS_DROP_POSITION, otherwise 1. A rank
+ * sends to other ranks
+ *
+ *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
+ *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
+ *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
+ *     combine, dispatch_backward    B for each row of its experts from another rank's token
+ *
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
+ * counts the bytes.
+ *
+ * Shared memory. Ranks can read the rows directly from each other's arrays and store or add them at
+ * their destination, in one pass. This moves less data than two plain all-to-alls. It requires that
+ * the arrays that other ranks read come from dpar_comm_alloc on all ranks: routings, x, dy,
+ * weights, and the rows that are sent back. Do not change these inputs until the call returns,
+ * which it does once all ranks have read them. Otherwise rows are packed before an all-to-all and
+ * sorted after it, which takes three passes. Both methods give the same bits and counts.
+ *
+ * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
+ * their gradients are in that memory. Dispatch, combine and their backward enqueue work on its
+ * stream, without waiting or allocating. The host decides which choices are kept, and the plan is
+ * in host memory. Therefore the CPU must be able to read the arguments of dpar_experts_route:
+ * `chosen`, and with DPAR_EXPERTS_DROP_WEIGHT_LOCAL `weight`. Copy them to the host and wait before
+ * you call it.
+ *
+ * Routings must then be in page-locked memory, which both host and device can access. The first
+ * operation that uses another routing than the previous operation copies 12 bytes per choice to the
+ * device. dpar_experts_route waits for the stream, because the device may still read the old
+ * contents, and because it needs the counts. Therefore do not capture these calls in a graph.
+ *
+ * The router's functions run on the host. Pass them page-locked logits, weights and dweight, or use
+ * your own kernels instead. The device's values equal the host's bit by bit, with two exceptions:
+ * -0 in the results of combine_backward becomes 0, and sums of dweight use the device's order.
+ *
+ * Together with tensor and data parallelism, make the communicator from a view of the mesh for
+ * experts:
+ *
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
+ *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
+ *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
+ *                                          ranks pass the same tokens and get the same rows
+ *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
+ *
+ * The router and all other layers use the axes of `mesh`. An expert that all tokens use is an
+ * ordinary layer: add its output to y. */
 
 /* Rules for dropping choices if an expert is full. Except with DPAR_EXPERTS_DROP_NONE, an expert
  * has a capacity of C = ceil(capacity_factor k T / E) rows. */
@@ -11630,22 +11632,10 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method)
     method->backward = dpari_ulysses_backward;
 }
 
-/* ==== train/expert.c ==== */
+/* ==== train/router.c ==== */
 
-/* Router, routing and exchange of tokens for mixtures of experts.
- *
- * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
- * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
- * divides the expert's rows among the ranks, first choices first, and answers how many rows each
- * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
- * exchange nothing else.
- *
- * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
- * order of choices. There are three implementations with the same bits: direct reads from the
- * arrays of the other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums
- * on a device. */
-
-/* ---- the router ------------------------------------------------------------------------------ */
+/* The router of a mixture of experts: chooses experts by their scores, in plain loops in f64, and
+ * computes its gradients. */
 
 /* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
  * function needs are not NULL. */
@@ -11712,24 +11702,17 @@ static double dpari_router_scores(const dpar_router *router, const void *logits,
     return 1.0;
 }
 
-/* True if an expert with score a is chosen before one with score b, where b has the lower index.
- * Equal scores keep their order, and NaN ranks last. */
-static int dpari_router_higher(double a, double b)
-{
-    return a > b || (a == a && b != b);
-}
-
 /* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
  * the end of the sorted list, so that equal ones stay in the order of their indices. */
 static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
     for (e = 0; e < router->experts; e++) {
-        if (n == router->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
+        if (n == router->choices && !dpari_higher(by[e], by[chosen[n - 1]])) {
             continue;
         }
         at = n < router->choices ? n++ : n - 1;
-        for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
+        for (; at > 0 && dpari_higher(by[e], by[chosen[at - 1]]); at--) {
             chosen[at] = chosen[at - 1];
         }
         chosen[at] = e;
@@ -11972,6 +11955,21 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
     }
     return st;
 }
+
+/* ==== train/expert.c ==== */
+
+/* Routing and exchange of tokens for mixtures of experts.
+ *
+ * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
+ * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
+ * divides the expert's rows among the ranks, first choices first, and answers how many rows each
+ * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
+ * exchange nothing else.
+ *
+ * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
+ * order of choices. There are three implementations with the same bits: direct reads from the
+ * arrays of the other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums
+ * on a device. */
 
 /* ---- layers and their memory ----------------------------------------------------------------- */
 
@@ -12442,7 +12440,7 @@ static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
-    return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
+    return dpari_higher(x, y) || (!dpari_higher(y, x) && a < b);
 }
 
 /* Moves a[at] down to its place in a heap of n choices, whose first element is the one to drop
