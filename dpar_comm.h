@@ -15424,7 +15424,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
  * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
  * barrier ensures that no rank changes its array while others read it. If any array is not in
  * registered memory, all ranks find that out in the all-gather and use an all-to-all instead.
- * Called by train/expert.c and train/ulysses.c. */
+ * Called by train/expert_rows.c and train/ulysses.c. */
 
 /* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
