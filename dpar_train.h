@@ -6641,11 +6641,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
-    dpar_text_put(text, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "'%s'", name);
     } else {
-        dpari_text_int(text, i);
+        dpari_text_print(text, "parameter %d", i);
     }
 }
 
@@ -8359,11 +8358,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
 {
     const char *name = fsdp->desc.names != NULL ? fsdp->desc.names[u] : NULL;
-    dpar_text_put(text, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "unit '%s'", name);
     } else {
-        dpari_text_int(text, u);
+        dpari_text_print(text, "unit %d", u);
     }
 }
 

@@ -31,7 +31,6 @@
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
 #include "ddp_private.h"
@@ -531,11 +530,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
-    dpar_text_put(text, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "'%s'", name);
     } else {
-        dpari_text_int(text, i);
+        dpari_text_print(text, "parameter %d", i);
     }
 }
 

@@ -23,7 +23,6 @@
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "../host/optimizer_private.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
@@ -843,11 +842,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
 {
     const char *name = fsdp->desc.names != NULL ? fsdp->desc.names[u] : NULL;
-    dpar_text_put(text, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "unit '%s'", name);
     } else {
-        dpari_text_int(text, u);
+        dpari_text_print(text, "unit %d", u);
     }
 }
 

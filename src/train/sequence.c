@@ -16,12 +16,9 @@
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
-#include "../comm/peer_arrays.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "../host/layers_norm.h"
 #include "../host/vector_loops.h"
-#include "../index/index_private.h"
 #include "attention_private.h"
 #include "layer_calls.h"
 

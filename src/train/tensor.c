@@ -9,11 +9,9 @@
 #include "tensor.h"
 
 #include "../base/arith.h"
-#include "../base/real.h"
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "layer_calls.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
