@@ -2102,10 +2102,28 @@ DPARI_FN double dpari_mostf(double a, double b)
     return a > b ? a : b;
 }
 
+/* True if a is above b, where NaN is below all numbers. */
+DPARI_FN int dpari_higher(double a, double b)
+{
+    return a > b || (a == a && b != b);
+}
+
 /* True if x is neither NaN nor infinite. */
 DPARI_FN int dpari_finite(double x)
 {
     return x - x < 1.0 && x - x > -1.0;
+}
+
+/* True if v is 0 or 1. */
+DPARI_FN int dpari_is_flag(int32_t v)
+{
+    return v == 0 || v == 1;
+}
+
+/* Returns the first of two errors, or DPAR_OK if there is none. */
+DPARI_FN dpar_status dpari_first_error(dpar_status first, dpar_status second)
+{
+    return first != DPAR_OK ? first : second;
 }
 
 DPARI_FN void dpari_zero(void *at, size_t bytes)
@@ -2502,16 +2520,6 @@ DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int
  * for a neighbourhood. */
 DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
                                  int64_t y0, int64_t y1, int64_t *lo, int64_t *hi);
-/* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
- * (kernel - 1) - pad + 1). Returns 0, without writing, if y1 <= y0, y0 < 0 or y1 - 1 > 2^61 /
- * stride. */
-DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi);
-/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
- * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
-DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
-                                      int64_t y1, int64_t *lo, int64_t *hi);
 
 /* ==== index/reach.h ==== */
 
@@ -9595,37 +9603,6 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
     }
     *y0 = first;
     *y1 = end;
-}
-
-DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi)
-{
-    int64_t s = dpari_window_stride(window);
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
-        return 0;
-    }
-    *lo = s * y0 - window->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(window) - window->pad_low + 1;
-    return 1;
-}
-
-DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
-                                      int64_t y1, int64_t *lo, int64_t *hi)
-{
-    int64_t s = dpari_window_stride(window), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
-        return 0;
-    }
-    first = -dpari_floor_div(-(y0 + window->pad_low - dpari_window_reach(window)), s);
-    last = dpari_floor_div(y1 - 1 + window->pad_low, s) + 1;
-    first = dpari_most(0, first);
-    last = dpari_least(inputs, last);
-    if (last <= first) {
-        return 0;
-    }
-    *lo = first;
-    *hi = last;
-    return 1;
 }
 
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i)

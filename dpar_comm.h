@@ -1834,6 +1834,12 @@ DPARI_FN int dpari_is_wide(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32;
 }
 
+/* Returns the wide type for sums and weights of a type: F64 for F64, otherwise F32. */
+DPARI_FN int32_t dpari_wide_type(int32_t type)
+{
+    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
 /* True for the roundings that are allowed: F64 to F32, and F32 to 16 bits. */
 DPARI_FN int dpari_narrows(int32_t from, int32_t to)
 {
@@ -2156,7 +2162,8 @@ DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reports a failure of this rank in a call in which other ranks may already wait: breaks the
  * communicator, so that all ranks fail with st and this message. */
-DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const char *form, ...)
+    DPARI_PRINTF(3, 4);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -2170,6 +2177,13 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
+DPARI_FN dpari_room dpari_room_of(void *memory)
+{
+    dpari_room room;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    return room;
+}
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* ==== comm/peer_arrays.h ==== */
@@ -7554,8 +7568,9 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* Adds a span of F32 or 16-bit elements in F32. The result is that of sums in f64, because the sum
- * of two such numbers in f64, rounded to F32, equals their sum in F32 (Figueroa 1995). */
+/* Adds a span to one of the same type, or 16-bit elements to F32, in the wider of F32 and the type.
+ * The result is that of sums in f64, because the sum of two F32 or 16-bit numbers in f64, rounded
+ * to F32, equals their sum in F32 (Figueroa 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -7580,8 +7595,7 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
     } else if (one && !s->accumulate && differ && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
-    } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
-               (a == b || a == DPAR_F32)) {
+    } else if (one && s->accumulate && (a == b || (a == DPAR_F32 && b != DPAR_F64))) {
         dpari_mem_span_add(s);
     } else if (s->from != NULL && !s->accumulate && a == DPAR_F32 && b == DPAR_F32) {
         dpari_kern_scaled((float *)s->to, (const float *)s->from, s->scale, s->count);
@@ -9377,14 +9391,18 @@ DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *comm, const char *f
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st,
-                                                      const dpar_why *why)
+                                                      const char *form, ...)
 {
+    dpar_why why;
+    va_list list;
     if (comm->status < 0) {
         return comm->status;
     }
-    dpar_comm_abort(comm, st, why->text);
-    comm->why = *why;
-    return st;
+    va_start(list, form);
+    (void)dpari_say_list(st, &why, form, &list);
+    va_end(list);
+    dpar_comm_abort(comm, st, why.text);
+    return dpari_repeat(st, &comm->why, why.text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -15447,7 +15465,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
  * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
  * barrier ensures that no rank changes its array while others read it. If any array is not in
  * registered memory, all ranks find that out in the all-gather and use an all-to-all instead.
- * Called by train/expert.c and train/ulysses.c. */
+ * Called by train/expert_rows.c and train/ulysses.c. */
 
 /* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)

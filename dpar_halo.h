@@ -5929,12 +5929,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, d
  * Everything here is local. The ranks compare the description afterwards (dpari_gx_state), so that
  * a rank that finds a fault does not leave the others waiting. */
 
-/* True if the value is 0 or 1. */
-static DPARI_COLD int dpari_gx_flag(int32_t value)
-{
-    return value == 0 || value == 1;
-}
-
 /* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
@@ -5950,7 +5944,7 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
             d, grid->low[d], grid->high[d]);
     }
-    if (!dpari_gx_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
+    if (!dpari_is_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
         desc->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
         (desc->periodic[d] && (desc->mirror_low[d] | desc->mirror_high[d]) != 0)) {
@@ -5991,8 +5985,8 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
         return dpari_wrong(why, "grid: desc.dims is %d; it must be 1 to %d", desc->dims,
                            (int32_t)DPAR_MAX_DIMS);
     }
-    if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
-        !dpari_gx_flag(desc->owns_comm)) {
+    if (!dpari_is_flag(desc->star) || !dpari_is_flag(desc->order) || !dpari_is_flag(desc->check) ||
+        !dpari_is_flag(desc->owns_comm)) {
         return dpari_wrong(
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);

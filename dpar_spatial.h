@@ -307,7 +307,10 @@ DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
  * dpar_halo_plan_free does; the message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
-/* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+/* ==== spatial/norm.h ==== */
+
+/* norm - normalises fields that ranks share, forward and backward: BatchNorm, GroupNorm, LayerNorm
+ * and InstanceNorm. Sums go by (count, mean, M2), never by sums of squares.
  *
  * If comm->mem is the memory of a device, the norm's arrays are in that memory: tiles, scale,
  * shift, saved, scratch and gradients. All work is enqueued, and the thread waits for nothing. */
@@ -398,32 +401,49 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *method);
     !defined(DPAR_SPATIAL_IMPLEMENTATION_DONE)
 #define DPAR_SPATIAL_IMPLEMENTATION_DONE
 
-/* ==== spatial/spatial.c ==== */
+/* ==== spatial/spatial_boxes.h ==== */
 
-/* Runs layers of networks on a field that ranks share.
- *
- * Planning proceeds dim by dim. The blocks of outputs decide which inputs a rank reads, and these
- * inputs decide its halo and padding. The plan has a halo exchange whose windows cover both, so
- * that halo_exchange.h does the communication.
- *
- * In forward the exchange begins, and the kernel runs on the core: the outputs that read only own
- * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
- * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
- * steps in reverse order: gradients of padding are added to the points from which it was copied,
- * the last dim first, and gradients of halos are added to those of their owners.
- *
- * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
+/* spatial_boxes - private: which inputs the outputs of a layer read, the boxes of a rank, and
+ * tiles. Local. */
 
-/* A plan: the public part and the private fields. */
-typedef struct dpari_spatial {
-    dpar_spatial_plan head;
-    dpar_comm *comm;
-    dpar_box core;            /* outputs that need no halo */
-    dpar_halo_plan *exchange; /* NULL if there is one rank, and it needs no own values as a halo */
-    dpar_halo halo;
-    dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
-    unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
-} dpari_spatial;
+/* True if the layer has a window along the dim. Other dims are left as they are. */
+DPARI_INTERNAL int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d);
+/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends
+ * instead. */
+DPARI_INTERNAL int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d);
+/* True if the padding of a dim is a constant. */
+DPARI_INTERNAL int dpari_spatial_pads_constant(const dpar_spatial_desc *layer, int32_t d);
+/* Checks a layer and sets m[] to its outputs of each dim. */
+DPARI_INTERNAL dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m,
+                                                 dpar_why *why);
+/* Lays out the outputs over the ranks.
+ *
+ * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
+ *       balanced ones, for callers that do not use their layout. */
+DPARI_INTERNAL dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
+                                                int64_t *cuts, dpar_layout *out, dpar_why *why);
+/* Describes the halo of a layer. out: the layout of its outputs. */
+DPARI_INTERNAL void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
+                                       dpar_halo *halo);
+/* Computes the boxes of a rank: its own inputs, its outputs, and the smallest box for its input
+ * arrays. Boxes without points have dims 0, and so have all boxes of a rank that does not exist. */
+DPARI_INTERNAL void dpari_spatial_boxes_of(const dpar_spatial_desc *layer, const int64_t *m,
+                                           int32_t rank, dpar_box *own, dpar_box *out,
+                                           dpar_box *in);
+/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
+DPARI_INTERNAL int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out,
+                                       dpar_box *in);
+/* Sets `core` to the outputs of a dim that read only own points and constants. */
+DPARI_INTERNAL void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d,
+                                        const int64_t *own, const int64_t *out, int64_t *core);
+/* Returns the offset of a point of a plane in a tile, in elements. */
+DPARI_INTERNAL int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+
+/* ==== spatial/spatial_boxes.c ==== */
+
+/* Computes, dim by dim, what a layer reads. The blocks of outputs decide which inputs a rank reads,
+ * and these inputs decide its halo and padding. The halo has windows and widths that cover both, so
+ * that halo_exchange.h does the communication. */
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
@@ -431,8 +451,7 @@ typedef struct dpari_spatial {
  * int64_t. */
 static const int64_t dpari_spatial_limit = INT64_C(1) << 30;
 
-/* True if the layer has a window along the dim. Other dims are left as they are. */
-static int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
+DPARI_INTERNAL int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
 {
     return layer->window[d].kernel != 0;
 }
@@ -453,14 +472,18 @@ static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
     return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
 }
 
-/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends instead.
- */
-static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
+DPARI_INTERNAL int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
 {
     if (layer->kind == DPAR_SPATIAL_INTERPOLATION && layer->padding[d] == DPAR_SPATIAL_PAD_ZERO) {
         return DPAR_SPATIAL_PAD_REPLICATE;
     }
     return layer->padding[d];
+}
+
+DPARI_INTERNAL int dpari_spatial_pads_constant(const dpar_spatial_desc *layer, int32_t d)
+{
+    const int32_t padding = dpari_spatial_padding(layer, d);
+    return padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
 }
 
 /* Returns the outputs of a transposed convolution of n inputs, without output padding.
@@ -476,17 +499,6 @@ static int64_t dpari_spatial_spread(const dpar_spatial_desc *layer, int32_t d, i
     return least;
 }
 
-/* Returns the kind of window of dpar.h for a kind of layer. */
-static int32_t dpari_spatial_window_kind(int32_t kind)
-{
-    switch (kind) {
-    case DPAR_SPATIAL_TRANSPOSED: return DPAR_WINDOW_TRANSPOSED;
-    case DPAR_SPATIAL_INTERPOLATION: return DPAR_WINDOW_INTERPOLATION;
-    case DPAR_SPATIAL_NEIGHBOURHOOD: return DPAR_WINDOW_NEIGHBOURHOOD;
-    default: return DPAR_WINDOW_CONVOLUTION;
-    }
-}
-
 /* Sets the window of a dim for dpar.h. Returns 0 if the layer does not touch the dim. */
 static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_window *window)
 {
@@ -495,7 +507,8 @@ static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_
     if (!dpari_spatial_touches(layer, d)) {
         return 0;
     }
-    window->kind = dpari_spatial_window_kind(layer->kind);
+    /* both lists of kinds are in the same order */
+    window->kind = layer->kind - DPAR_SPATIAL_CONVOLUTION + DPAR_WINDOW_CONVOLUTION;
     window->align_corners = layer->align_corners;
     if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         window->stride = 1;
@@ -631,29 +644,23 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, i
 static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
-    const int64_t n = layer->in.extent[d], k = layer->window[d].kernel;
-    dpar_window keys;
+    const int64_t k = layer->window[d].kernel;
+    dpar_window window;
     double fraction;
     if (y1 <= y0) {
         return 0;
     }
-    if (!dpari_spatial_touches(layer, d)) {
+    if (!dpari_spatial_window(layer, d, &window)) {
         *lo = y0;
         *hi = y1;
         return 1;
     }
-    switch (layer->kind) {
-    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&layer->window[d], y0, y1, lo, hi);
-    case DPAR_SPATIAL_TRANSPOSED:
-        return dpari_window_transposed(&layer->window[d], n, y0, y1, lo, hi);
-    case DPAR_SPATIAL_INTERPOLATION:
+    if (layer->kind == DPAR_SPATIAL_INTERPOLATION) { /* dpari_window_reads leaves padding out */
         *lo = dpari_spatial_source(layer, d, y0, &fraction) - (k == 4);
         *hi = dpari_spatial_source(layer, d, y1 - 1, &fraction) - (k == 4) + k;
         return 1;
-    default: break;
     }
-    (void)dpari_spatial_window(layer, d, &keys);
-    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
+    return dpari_window_reads(&window, layer->in.extent[d], y1, y0, y1, lo, hi);
 }
 
 /* Returns how many of the taps are in [lo, hi). */
@@ -709,20 +716,12 @@ typedef struct dpari_spatial_block {
 static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
                                  const int64_t *own, int64_t *out)
 {
-    const int64_t n = layer->in.extent[d];
-    int32_t side;
-    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(layer, d)) {
-        dpari_window_owned(&layer->window[d], n, m, own[0], own[1], &out[0], &out[1]);
-        return;
-    }
-    for (side = 0; side < 2; side++) {
-        int64_t at = own[side];
-        if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_TRANSPOSED) {
-            at = dpari_least(m, at * dpari_spatial_stride(layer, d));
-        } else if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
-            at = dpari_ceil_div(at * m, n);
-        }
-        out[side] = own[side] == n ? m : at;
+    dpar_window window;
+    if (dpari_spatial_window(layer, d, &window)) {
+        dpari_window_owned(&window, layer->in.extent[d], m, own[0], own[1], &out[0], &out[1]);
+    } else {
+        out[0] = own[0];
+        out[1] = own[1];
     }
 }
 
@@ -893,12 +892,8 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_
     }
 }
 
-/* Lays out the outputs over the ranks.
- *
- * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
- * balanced ones, for callers that do not use their layout. */
-static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
-                                        int64_t *cuts, dpar_layout *out, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
+                                                int64_t *cuts, dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
     int32_t i;
@@ -930,8 +925,8 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const in
     return dpar_layout_init(out, &layer->in.mesh, layer->in.dims, m, placement, why);
 }
 
-/* Checks a layer and computes its outputs of each dim. */
-static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m,
+                                                 dpar_why *why)
 {
     dpar_layout out;
     dpar_status status;
@@ -1016,9 +1011,8 @@ static void dpari_spatial_halo_dim(const dpar_spatial_desc *layer, const dpar_la
     }
 }
 
-/* Describes the halo of a layer. */
-static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
-                               dpar_halo *halo)
+DPARI_INTERNAL void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
+                                       dpar_halo *halo)
 {
     int32_t d;
     dpari_zero(halo, sizeof *halo);
@@ -1030,75 +1024,62 @@ static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout
     }
 }
 
-/* The ranges and boxes of a rank: its own inputs, its outputs, and the box of its input array. */
-enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
-
-/* Sets `part` to the range DPARI_SPATIAL_x in dim d. */
-static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
-                               const int32_t *coord, int32_t which, int64_t *part)
+/* Sets dim d of a box. If the range is empty, clears the box, which then stays empty. */
+static void dpari_spatial_set_range(dpar_box *box, int32_t d, const int64_t *range)
 {
-    dpari_spatial_block block;
-    dpari_spatial_block_of(layer, halo->outputs, d, coord, &block);
-    if (which == DPARI_SPATIAL_BOX) {
-        dpari_spatial_hull_of(halo, d, halo->outputs->extent[d], &block, part);
-        if (part[1] > part[0]) {
-            part[0] -= halo->low[d];
-            part[1] += halo->high[d];
-        }
-        return;
+    if (range[1] <= range[0]) {
+        dpari_zero(box, sizeof *box);
     }
-    part[0] = which == DPARI_SPATIAL_OWN ? block.own[0] : block.out[0];
-    part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
+    if (d < box->dims) {
+        box->lo[d] = range[0];
+        box->hi[d] = range[1];
+    }
 }
 
-/* Computes the box DPARI_SPATIAL_x of a rank. Returns 0 if it is empty, or there is no such rank.
- */
-static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
-                                dpar_box *box)
+DPARI_INTERNAL void dpari_spatial_boxes_of(const dpar_spatial_desc *layer, const int64_t *m,
+                                           int32_t rank, dpar_box *own, dpar_box *out, dpar_box *in)
 {
-    int64_t m[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES], d;
+    dpari_spatial_block block;
     dpar_layout balanced;
     dpar_halo halo;
-    dpar_box b;
-    if (dpari_spatial_check_layer(layer, m, NULL) != DPAR_OK ||
-        dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
+    int64_t hull[2];
+    dpari_zero(own, sizeof *own);
+    *out = *in = *own;
+    if (dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
         !dpar_mesh_coords(&layer->in.mesh, rank, coord)) {
-        return 0;
+        return;
     }
-    dpari_zero(&b, sizeof b);
-    b.dims = layer->in.dims;
+    own->dims = out->dims = in->dims = layer->in.dims;
     dpari_spatial_halo(layer, &balanced, &halo);
-    for (d = 0; d < b.dims; d++) {
-        int64_t part[2];
-        dpari_spatial_part(layer, &halo, d, coord, which, part);
-        if (part[1] <= part[0]) {
-            return 0;
+    for (d = 0; d < layer->in.dims; d++) {
+        dpari_spatial_block_of(layer, &balanced, d, coord, &block);
+        dpari_spatial_hull_of(&halo, d, balanced.extent[d], &block, hull);
+        if (hull[1] > hull[0]) {
+            hull[0] -= halo.low[d];
+            hull[1] += halo.high[d];
         }
-        b.lo[d] = part[0];
-        b.hi[d] = part[1];
+        dpari_spatial_set_range(own, d, block.own);
+        dpari_spatial_set_range(out, d, block.out);
+        dpari_spatial_set_range(in, d, hull);
     }
-    *box = b;
-    return 1;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
                                                    dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
+    dpar_box own;
     const dpar_status status = dpari_spatial_outputs(layer, b.extent, why);
     if (status == DPAR_OK && boxes != NULL) {
-        dpari_zero(&b.in, sizeof b.in);
-        dpari_zero(&b.out, sizeof b.out);
-        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, &b.in);
-        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, &b.out);
+        dpari_spatial_boxes_of(layer, b.extent, rank, &own, &b.out, &b.in);
         *boxes = b;
     }
     return status;
 }
 
-/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
-static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out, dpar_box *in)
+DPARI_INTERNAL int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out,
+                                       dpar_box *in)
 {
     int32_t d;
     in->dims = out->dims;
@@ -1110,12 +1091,10 @@ static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *o
     return 1;
 }
 
-/* Sets `core` to the outputs of a dim that read only own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
-                                const int64_t *out, int64_t *core)
+DPARI_INTERNAL void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d,
+                                        const int64_t *own, const int64_t *out, int64_t *core)
 {
-    const int32_t padding = dpari_spatial_padding(layer, d);
-    const int constant = padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
+    const int constant = dpari_spatial_pads_constant(layer, d);
     const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
     const int64_t high = constant && own[1] == layer->in.extent[d] ? INT64_MAX : own[1];
     int64_t lo = 0, hi = 0;
@@ -1127,6 +1106,78 @@ static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const
     while (dpari_spatial_reads(layer, d, core[0], core[1], &lo, &hi) && hi > high) {
         core[1]--;
     }
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+{
+    int64_t at = tile->origin + plane * tile->plane;
+    int32_t d;
+    for (d = 0; d < tile->box.dims; d++) {
+        at += point[d] * tile->stride[d];
+    }
+    return at;
+}
+
+DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
+                                        int64_t planes, int32_t last)
+{
+    int64_t step = last ? planes : 1;
+    int32_t d;
+    dpari_zero(tile, sizeof *tile);
+    tile->data = data;
+    tile->planes = planes;
+    tile->box = *box;
+    for (d = box->dims - 1; d >= 0; d--) {
+        tile->stride[d] = step;
+        tile->origin -= box->lo[d] * step;
+        step *= box->hi[d] - box->lo[d];
+    }
+    tile->plane = last ? 1 : step;
+}
+
+/* ==== spatial/spatial.c ==== */
+
+/* Runs layers of networks on a field that ranks share.
+ *
+ * The plan has a halo exchange that covers the inputs that a rank reads (spatial_boxes.h). In
+ * forward the exchange begins, and the kernel runs on the core: the outputs that read only own
+ * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
+ * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
+ * steps in reverse order: gradients of padding are added to the points from which it was copied,
+ * the last dim first, and gradients of halos are added to those of their owners. */
+
+/* A plan: the public part and the private fields. */
+typedef struct dpari_spatial {
+    dpar_spatial_plan head;
+    dpar_comm *comm;
+    dpar_box core;            /* outputs that need no halo */
+    dpar_halo_plan *exchange; /* NULL if there is one rank, and it needs no own values as a halo */
+    dpar_halo halo;
+    dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
+    unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
+} dpari_spatial;
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Returns the bytes of a plan before its halo exchange: its struct, and from a multiple of
+ * DPARI_ROOM_ALIGN on the cuts of outputs that follow. */
+static int64_t dpari_spatial_own_bytes(const dpar_spatial_desc *layer)
+{
+    int64_t cuts = 0;
+    int32_t i;
+    for (i = 0; i < layer->in.mesh.axes; i++) {
+        cuts += layer->in.mesh.axis[i].size + 1;
+    }
+    return dpari_room_up((int64_t)sizeof(dpari_spatial)) + dpari_room_up(8 * cuts);
+}
+
+/* Describes the array of an input, or of its gradients, as a tile. */
+static void dpari_spatial_input_tile(const dpari_spatial *plan, void *data, dpar_tile *tile)
+{
+    dpar_tile_init(tile, data, &plan->head.in_box, plan->head.layer.planes,
+                   plan->head.layer.channels_last);
 }
 
 /* Sets the core of a plan. It stays empty if the kernel must not run before all halos have arrived.
@@ -1152,25 +1203,6 @@ static void dpari_spatial_core(dpari_spatial *plan)
     plan->core = core;
 }
 
-/* ---- planning -------------------------------------------------------------------------------- */
-
-/* How the memory of a plan is divided: its struct, the cuts of outputs that follow, and the halo
- * exchange. */
-typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* offsets of the last two in bytes */
-} dpari_spatial_memory;
-
-static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
-{
-    int64_t cuts = 0;
-    int32_t i;
-    for (i = 0; i < layer->in.mesh.axes; i++) {
-        cuts += layer->in.mesh.axis[i].size + 1;
-    }
-    at->cuts = dpari_room_up((int64_t)sizeof(dpari_spatial));
-    at->exchange = at->cuts + dpari_room_up(8 * cuts);
-}
-
 /* Describes the inputs as fields of a halo exchange: dense planes of in_box. least: the box of
  * their halo. */
 static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
@@ -1178,7 +1210,7 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
     const dpar_spatial_desc *layer = &plan->head.layer;
     dpar_tile tile;
     int32_t i, d;
-    dpar_tile_init(&tile, NULL, &plan->head.in_box, layer->planes, layer->channels_last);
+    dpari_spatial_input_tile(plan, NULL, &tile);
     for (i = 0; i < layer->tensors; i++) {
         dpar_halo_field *field = &plan->field[i];
         dpari_zero(field, sizeof *field);
@@ -1248,17 +1280,15 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     return DPAR_OK;
 }
 
-/* Sets all fields of a plan except its exchange, in memory that dpari_spatial_divide divides.
- * Local. */
+/* Sets all fields of a plan except its exchange, in dpari_spatial_own_bytes bytes. Local. */
 static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
                                           const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial *plan = (dpari_spatial *)(void *)memory;
-    dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
+    int64_t *cuts = (int64_t *)(void *)(memory + dpari_room_up((int64_t)sizeof *plan));
     dpar_box least;
     dpar_status status;
-    dpari_spatial_divide(layer, &at);
     dpari_zero(plan, sizeof *plan);
     plan->comm = comm;
     plan->head.layer = *layer;
@@ -1266,16 +1296,13 @@ static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm
     plan->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
     plan->head.layer.out_planes =
         layer->out_planes > 0 ? layer->out_planes : plan->head.layer.planes;
-    (void)dpari_spatial_check_layer(&plan->head.layer, m, NULL);
-    status = dpari_spatial_layout(&plan->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
-                                  &plan->head.out, why);
+    (void)dpari_spatial_outputs(&plan->head.layer, m, NULL);
+    status = dpari_spatial_layout(&plan->head.layer, m, cuts, &plan->head.out, why);
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OUT,
-                               &plan->head.out_owned);
-    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OWN,
-                               &plan->head.in_owned);
+    dpari_spatial_boxes_of(&plan->head.layer, m, comm->rank, &plan->head.in_owned,
+                           &plan->head.out_owned, &least);
     dpari_spatial_halo(&plan->head.layer, &plan->head.out, &plan->halo);
     status = dpar_halo_check(&plan->halo, why);
     if (status != DPAR_OK) {
@@ -1306,25 +1333,21 @@ static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
 }
 
 /* Checks a layer and counts the bytes of its plan, which is set in temporary memory for that.
- * Local.
- *
- * exchange: receives the offset of the plan of the halo exchange. */
+ * Local. */
 static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_spatial_desc *layer,
-                                                  int64_t *exchange, int64_t *need, dpar_why *why)
+                                                  int64_t *need, dpar_why *why)
 {
-    dpari_spatial_memory at;
     void *memory;
-    int64_t m[DPAR_MAX_DIMS], more = 0;
-    dpar_status status;
-    status = dpari_spatial_outputs(layer, m, why);
+    int64_t m[DPAR_MAX_DIMS], own, more = 0;
+    dpar_status status = dpari_spatial_outputs(layer, m, why);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_spatial_divide(layer, &at);
-    memory = dpari_os_pages(at.exchange);
+    own = dpari_spatial_own_bytes(layer);
+    memory = dpari_os_pages(own);
     if (memory == NULL) {
         return dpari_say(DPAR_E_MEMORY, why, "dpar_spatial_make: no memory for %ld temporary bytes",
-                         at.exchange);
+                         own);
     }
     status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
     if (status == DPAR_OK) {
@@ -1332,9 +1355,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
         dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &desc);
         status = dpari_hx_bytes(comm, &desc, &more, why);
     }
-    dpari_os_unmap(memory, at.exchange);
-    *exchange = at.exchange;
-    *need = at.exchange + more;
+    dpari_os_unmap(memory, own);
+    *need = own + more;
     return status;
 }
 
@@ -1428,10 +1450,10 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **con
 
 /* Checks a layer, takes the memory of its plan, and sets the plan except its exchange. Local. */
 static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
-                                                    int64_t *exchange, int64_t *need, void **memory,
-                                                    void **constants, dpar_why *why)
+                                                    int64_t *need, void **memory, void **constants,
+                                                    dpar_why *why)
 {
-    dpar_status status = dpari_spatial_count(comm, layer, exchange, need, why);
+    dpar_status status = dpari_spatial_count(comm, layer, need, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1453,7 +1475,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     dpari_hx_traffic traffic;
     dpar_halo_plan_desc desc;
     void *memory = NULL, *constants = NULL;
-    int64_t exchange = 0, need = 0;
+    int64_t own, need = 0;
     int32_t k;
     dpar_status status;
     if (comm == NULL) {
@@ -1463,15 +1485,16 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     if (plan == NULL) {
         status = dpari_wrong(why, "the plan is NULL");
     } else {
-        status = dpari_spatial_prepare(comm, layer, &exchange, &need, &memory, &constants, why);
+        status = dpari_spatial_prepare(comm, layer, &need, &memory, &constants, why);
     }
     spatial = (dpari_spatial *)memory;
     status = dpari_agree_on(comm, status, "spatial", dpari_spatial_state,
                             status == DPAR_OK ? &spatial->head.layer : NULL, why);
     if (status == DPAR_OK) {
         dpari_spatial_exchange_desc(spatial, layer, &desc);
-        desc.memory = (unsigned char *)memory + exchange;
-        desc.bytes = need - exchange;
+        own = dpari_spatial_own_bytes(layer);
+        desc.memory = (unsigned char *)memory + own;
+        desc.bytes = need - own;
         status = dpari_hx_open(comm, &desc, 1, &spatial->exchange, why);
     }
     if (status != DPAR_OK) {
@@ -1507,85 +1530,6 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
     return dpari_object_end(status, spatial->head.layer.memory == NULL ? spatial : NULL);
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-/* Returns the offset of a point of a plane in a tile, in elements. */
-static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
-{
-    int64_t at = tile->origin + plane * tile->plane;
-    int32_t d;
-    for (d = 0; d < tile->box.dims; d++) {
-        at += point[d] * tile->stride[d];
-    }
-    return at;
-}
-
-DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
-                                        int64_t planes, int32_t last)
-{
-    int64_t step = last ? planes : 1;
-    int32_t d;
-    dpari_zero(tile, sizeof *tile);
-    tile->data = data;
-    tile->planes = planes;
-    tile->box = *box;
-    for (d = box->dims - 1; d >= 0; d--) {
-        tile->stride[d] = step;
-        tile->origin -= box->lo[d] * step;
-        step *= box->hi[d] - box->lo[d];
-    }
-    tile->plane = last ? 1 : step;
-}
-
-/* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
- * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
-typedef struct dpari_spatial_rows {
-    int32_t row;                      /* the dim of the row; -1 if rows go along planes, -2 if they
-                                         are single elements */
-    int64_t count;                    /* elements of a row */
-    int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
-} dpari_spatial_rows;
-
-static void dpari_spatial_rows_begin(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
-{
-    int32_t d;
-    rows->row = tile->box.dims - 1;
-    if (tile->plane == 1 && tile->planes > 1) {
-        rows->row = -1;
-        rows->count = tile->planes;
-    } else if (rows->row == skip) {
-        rows->row = -2;
-        rows->count = 1;
-    } else {
-        rows->count = tile->box.hi[rows->row] - tile->box.lo[rows->row];
-    }
-    rows->plane = 0;
-    for (d = 0; d < tile->box.dims; d++) {
-        rows->at[d] = tile->box.lo[d];
-    }
-}
-
-/* Advances to the next row. Returns 0 at the end. */
-static int dpari_spatial_rows_next(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
-{
-    int32_t d;
-    for (d = tile->box.dims - 1; d >= 0; d--) {
-        if (d == skip || d == rows->row) {
-            continue;
-        }
-        rows->at[d]++;
-        if (rows->at[d] < tile->box.hi[d]) {
-            return 1;
-        }
-        rows->at[d] = tile->box.lo[d];
-    }
-    if (rows->row == -1) {
-        return 0;
-    }
-    rows->plane++;
-    return rows->plane < tile->planes;
-}
-
 /* ---- padding --------------------------------------------------------------------------------- */
 
 /* Returns the point from which cell i beyond the ends of a dim is copied, or -1 if it is a
@@ -1602,106 +1546,71 @@ static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
     return -1;
 }
 
-/* Writes `count` copies of an element. */
-static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigned char *element,
-                                 int32_t size)
-{
-    int64_t k;
-    for (k = 0; k < count; k++) {
-        dpari_kern_copy(to + k * size, element, size, 0);
-    }
-}
+/* Operations on slices of padding: fill them, or add their gradients to those of their sources and
+ * clear them. */
+enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD };
 
-/* Operations on a slice of padding: fill it, add its gradients to those of their source and clear
- * it, or clear it. */
-enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
-
-/* Applies DPARI_SPATIAL_x to the cells at index i of dim d.
- *
- * from:    the index of their source, or -1 if they are a constant.
- * element: the constant, for FILL. */
-static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, int32_t d,
-                                           int64_t i, int64_t from, int32_t what,
-                                           const unsigned char *element)
-{
-    const int32_t size = dpar_type_bytes(type);
-    unsigned char *base = (unsigned char *)tile->data;
-    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_rows rows;
-    if (tile->planes < 1) {
-        return;
-    }
-    dpari_spatial_rows_begin(&rows, tile, d);
-    do {
-        unsigned char *to, *other;
-        rows.at[d] = i;
-        to = base + dpari_tile_at(tile, rows.plane, rows.at) * size;
-        rows.at[d] = from;
-        other = from >= 0 ? base + dpari_tile_at(tile, rows.plane, rows.at) * size : NULL;
-        if (what == DPARI_SPATIAL_FILL && other != NULL) {
-            dpari_kern_copy(to, other, rows.count * size, 0);
-        } else if (what == DPARI_SPATIAL_FILL) {
-            dpari_spatial_repeat(to, rows.count, element, size);
-        } else {
-            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
-                const void *in[2];
-                void *out = other;
-                in[0] = other;
-                in[1] = to;
-                dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
-            }
-            dpari_spatial_repeat(to, rows.count, zero, size);
-        }
-    } while (dpari_spatial_rows_next(&rows, tile, d));
-}
-
-/* Operations on boxes in a device's memory, up to DPARI_SPATIAL_BOXES of which are enqueued in one
- * call.
- */
+/* Slices of a tile with the same operation. They are enqueued together, up to DPARI_SPATIAL_BOXES
+ * in one call. */
 enum { DPARI_SPATIAL_BOXES = 16 };
-typedef struct dpari_spatial_moves {
+typedef struct dpari_spatial_slices {
     dpar_comm *comm;
-    const unsigned char *constants;
+    const dpar_tile *tile;
+    int32_t type;
+    int32_t what;                  /* DPARI_SPATIAL_FILL or _FOLD */
+    const unsigned char *constant; /* the value of cells without a source */
+    unsigned char here[8];         /* holds it if the memory is the host's */
     dpar_status status;
     int32_t count;
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
-} dpari_spatial_moves;
+} dpari_spatial_slices;
 
-static void dpari_spatial_moves_begin(dpari_spatial_moves *boxes, const dpari_spatial *plan)
+/* constant: DPARI_SPATIAL_ZERO or _LOWEST. */
+static void dpari_spatial_slices_begin(dpari_spatial_slices *slices, const dpari_spatial *plan,
+                                       const dpar_tile *tile, int32_t what, int32_t constant)
 {
-    boxes->comm = plan->comm;
-    boxes->constants = plan->constants;
-    boxes->status = DPAR_OK;
-    boxes->count = 0;
+    slices->comm = plan->comm;
+    slices->tile = tile;
+    slices->type = plan->head.layer.type;
+    slices->what = what;
+    dpari_zero(slices->here, sizeof slices->here);
+    if (plan->constants != NULL) {
+        slices->constant = plan->constants + constant;
+    } else {
+        slices->constant = slices->here;
+        if (constant == DPARI_SPATIAL_LOWEST) {
+            dpari_spatial_lowest(slices->type, slices->here);
+        }
+    }
+    slices->status = DPAR_OK;
+    slices->count = 0;
 }
 
 /* Enqueues the boxes so far. Returns the first error of all runs. */
-static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
+static dpar_status dpari_spatial_slices_run(dpari_spatial_slices *slices)
 {
-    if (boxes->count > 0 && boxes->status == DPAR_OK) {
-        boxes->status = dpari_do_move(boxes->comm, boxes->box, boxes->count);
+    if (slices->count > 0 && slices->status == DPAR_OK) {
+        slices->status = dpari_do_move(slices->comm, slices->box, slices->count);
     }
-    boxes->count = 0;
-    return boxes->status;
+    slices->count = 0;
+    return slices->status;
 }
 
-/* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
- * separately, because one call has one operation.
- *
- * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
-static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
-                                          int32_t type, int32_t d, int64_t i, int64_t from,
-                                          int32_t what, int32_t constant)
+/* Applies the operation to the cells at index i of dim d. Boxes that add and boxes that copy are
+ * enqueued separately, because one call has one operation. from: the index of their source, or -1
+ * if they are constants. */
+static void dpari_spatial_slice(dpari_spatial_slices *slices, int32_t d, int64_t i, int64_t from)
 {
-    const int32_t size = dpar_type_bytes(type);
-    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    const dpar_tile *tile = slices->tile;
+    const int32_t size = dpar_type_bytes(slices->type);
+    const int sums = slices->what == DPARI_SPATIAL_FOLD && from >= 0;
     unsigned char *base = (unsigned char *)tile->data, *cells, *other;
     int64_t at[DPAR_MAX_DIMS];
     dpar_mem_box *b;
     int32_t k;
-    if (boxes->count == DPARI_SPATIAL_BOXES ||
-        (boxes->count > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
-        (void)dpari_spatial_moves_run(boxes);
+    if (slices->count == DPARI_SPATIAL_BOXES ||
+        (slices->count > 0 && (slices->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_slices_run(slices);
     }
     for (k = 0; k < tile->box.dims; k++) {
         at[k] = k == d ? i : tile->box.lo[k];
@@ -1709,9 +1618,9 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     cells = base + dpari_tile_at(tile, 0, at) * size;
     at[d] = from;
     other = base + (from >= 0 ? dpari_tile_at(tile, 0, at) * size : 0);
-    b = &boxes->box[boxes->count++];
+    b = &slices->box[slices->count++];
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->round_type = type;
+    b->to_type = b->from_type = b->round_type = slices->type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;
@@ -1720,7 +1629,7 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     } else if (from >= 0) {
         b->from = other;
     } else {
-        b->from = (void *)(uintptr_t)(boxes->constants + constant);
+        b->from = (void *)(uintptr_t)slices->constant;
     }
     b->dims = tile->box.dims;
     for (k = 0; k < tile->box.dims; k++) { /* dim d of the box is the planes */
@@ -1737,148 +1646,86 @@ static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile 
     const dpar_spatial_desc *layer = &plan->head.layer;
     const int64_t n = layer->in.extent[d];
     const int32_t padding = dpari_spatial_padding(layer, d);
-    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
-    const int32_t constant = lowest && what == DPARI_SPATIAL_FILL ? (int32_t)DPARI_SPATIAL_LOWEST
-                                                                  : (int32_t)DPARI_SPATIAL_ZERO;
-    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_moves boxes;
+    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST && what == DPARI_SPATIAL_FILL;
+    dpari_spatial_slices slices;
     int64_t i, from;
-    dpari_spatial_moves_begin(&boxes, plan);
-    if (lowest) {
-        dpari_spatial_lowest(layer->type, element);
-    }
+    dpari_spatial_slices_begin(&slices, plan, tile, what,
+                               lowest ? DPARI_SPATIAL_LOWEST : DPARI_SPATIAL_ZERO);
     for (i = tile->box.lo[d]; i < tile->box.hi[d]; i++) {
         if (i >= 0 && i < n) {
             i = dpari_least(n, tile->box.hi[d]) - 1; /* skips the points of the field */
             continue;
         }
         from = dpari_spatial_image(padding, n, i);
-        if (from >= 0 && (from < tile->box.lo[d] || from >= tile->box.hi[d])) {
-            continue; /* no output reads it */
-        }
-        if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_on_device(&boxes, tile, layer->type, d, i, from, what, constant);
-        } else {
-            dpari_spatial_slice(tile, layer->type, d, i, from, what, element);
+        if (from < 0 || (from >= tile->box.lo[d] && from < tile->box.hi[d])) {
+            dpari_spatial_slice(&slices, d, i, from); /* no output reads the other cells */
         }
     }
-    return dpari_spatial_moves_run(&boxes);
+    return dpari_spatial_slices_run(&slices);
 }
 
-/* True if dim d is padded here. Rings are filled by the halo exchange. */
-static int dpari_spatial_pads(const dpari_spatial *plan, int32_t d)
+/* Applies DPARI_SPATIAL_x to the padding of all inputs, whose arrays are `data`. Fills dim after
+ * dim, so that corners are filled from corners, and folds in the reverse order. Rings are filled by
+ * the halo exchange. constants: 1 leaves out padding that is copied from the field. */
+static dpar_status dpari_spatial_pad_all(const dpari_spatial *plan, void *const *data, int32_t what,
+                                         int constants)
 {
-    return dpari_spatial_touches(&plan->head.layer, d) &&
-           plan->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
-}
-
-/* Fills the padding of all inputs, dim after dim, so that corners are filled from corners.
- * constants: 1 fills only padding that needs no values of the field. */
-static dpar_status dpari_spatial_fill(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
-                                      int constants)
-{
+    const dpar_spatial_desc *layer = &plan->head.layer;
+    const int32_t dims = plan->head.in_box.dims;
     dpar_tile tile;
-    int32_t i, d;
-    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&tile, arrays->in[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        for (d = 0; d < tile.box.dims; d++) {
-            const int32_t padding = dpari_spatial_padding(&plan->head.layer, d);
-            if (dpari_spatial_pads(plan, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
-                                                padding == DPAR_SPATIAL_PAD_LOWEST)) {
-                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FILL);
-                if (status != DPAR_OK) {
-                    return status;
-                }
+    int32_t i, k;
+    dpar_status status = DPAR_OK;
+    for (i = 0; i < layer->tensors && dims > 0; i++) {
+        dpari_spatial_input_tile(plan, data[i], &tile);
+        for (k = 0; k < dims && status == DPAR_OK; k++) {
+            const int32_t d = what == DPARI_SPATIAL_FILL ? k : dims - 1 - k;
+            if (dpari_spatial_touches(layer, d) && layer->padding[d] != DPAR_SPATIAL_PAD_WRAP &&
+                (!constants || dpari_spatial_pads_constant(layer, d))) {
+                status = dpari_spatial_pad(plan, &tile, d, what);
             }
         }
     }
-    return DPAR_OK;
-}
-
-/* Adds the gradients of the padding to the points from which it was copied, the last dim first. */
-static dpar_status dpari_spatial_fold(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
-{
-    dpar_tile tile;
-    int32_t i, d;
-    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        for (d = tile.box.dims - 1; d >= 0; d--) {
-            if (dpari_spatial_pads(plan, d)) {
-                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FOLD);
-                if (status != DPAR_OK) {
-                    return status;
-                }
-            }
-        }
-    }
-    return DPAR_OK;
+    return status;
 }
 
 /* Sets the cells around the own points in dim d to 0. */
 static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const dpar_tile *tile,
                                               int32_t d)
 {
-    dpari_spatial_moves boxes;
+    dpari_spatial_slices slices;
     int64_t k;
-    dpari_spatial_moves_begin(&boxes, plan);
+    dpari_spatial_slices_begin(&slices, plan, tile, DPARI_SPATIAL_FILL, DPARI_SPATIAL_ZERO);
     for (k = tile->box.lo[d]; k < tile->box.hi[d]; k++) {
-        if (k >= plan->head.in_owned.lo[d] && k < plan->head.in_owned.hi[d]) {
-            continue;
-        }
-        if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_on_device(&boxes, tile, plan->head.layer.type, d, k, -1,
-                                          DPARI_SPATIAL_CLEAR, DPARI_SPATIAL_ZERO);
-        } else {
-            dpari_spatial_slice(tile, plan->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        if (k < plan->head.in_owned.lo[d] || k >= plan->head.in_owned.hi[d]) {
+            dpari_spatial_slice(&slices, d, k, -1);
         }
     }
-    return dpari_spatial_moves_run(&boxes);
+    return dpari_spatial_slices_run(&slices);
 }
 
 /* Sets input gradients to 0 before the kernel adds to them. If they accumulate, own points are left
  * as they are. */
 static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status status;
+    const int whole = !arrays->accumulate || plan->head.in_owned.dims == 0;
+    const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
+                          dpar_type_bytes(plan->head.layer.type);
     dpar_tile tile;
     int32_t i, d;
+    dpar_status status = DPAR_OK;
     for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
-                              dpar_type_bytes(plan->head.layer.type);
-        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        if (!arrays->accumulate || plan->head.in_owned.dims == 0) {
-            if (plan->comm->mem == NULL) {
-                dpari_zero(tile.data, (size_t)bytes);
-                continue;
-            }
+        dpari_spatial_input_tile(plan, arrays->in_gradient[i], &tile);
+        if (whole && status == DPAR_OK) {
             status = dpari_do_copy(plan->comm, tile.data, NULL, bytes);
-            if (status != DPAR_OK) {
-                return status;
-            }
-            continue;
         }
-        for (d = 0; d < tile.box.dims; d++) {
+        for (d = 0; d < tile.box.dims && !whole && status == DPAR_OK; d++) {
             status = dpari_spatial_clear_around(plan, &tile, d);
-            if (status != DPAR_OK) {
-                return status;
-            }
         }
     }
-    return DPAR_OK;
+    return status;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
-
-/* Describes a dense array over the box `array` as a tile for the work on `box`. */
-static void dpari_spatial_tile(dpar_tile *tile, void *data, const dpar_box *array, int64_t planes,
-                               int32_t last, const dpar_box *box)
-{
-    dpar_tile_init(tile, data, array, planes, last);
-    tile->box = *box;
-}
 
 /* Runs a kernel on the outputs of a box. */
 static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
@@ -1889,7 +1736,7 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
-    if (kernel == NULL || out->dims == 0) {
+    if (kernel == NULL || out->dims == 0 || dpar_box_volume(out) == 0) {
         return;
     }
     if (!dpari_spatial_needs(layer, out, &in)) {
@@ -1900,14 +1747,14 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     call.layer = layer;
     call.user = layer->user;
     for (i = 0; i < layer->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], arrays->in[i], &plan->head.in_box, layer->planes,
-                           layer->channels_last, &in);
-        dpari_spatial_tile(&call.in_gradient[i], arrays->in_gradient[i], &plan->head.in_box,
-                           layer->planes, layer->channels_last, &in);
+        dpari_spatial_input_tile(plan, arrays->in[i], &call.in[i]);
+        dpari_spatial_input_tile(plan, arrays->in_gradient[i], &call.in_gradient[i]);
+        call.in[i].box = call.in_gradient[i].box = in;
     }
-    dpari_spatial_tile(&call.out, arrays->out, array, layer->out_planes, layer->channels_last, out);
-    dpari_spatial_tile(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
-                       layer->channels_last, out);
+    dpar_tile_init(&call.out, arrays->out, array, layer->out_planes, layer->channels_last);
+    dpar_tile_init(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
+                   layer->channels_last);
+    call.out.box = call.out_gradient.box = *out;
     kernel(&call);
 }
 
@@ -1924,14 +1771,10 @@ static void dpari_spatial_boundary(const dpari_spatial *plan, const dpar_spatial
     for (d = 0; d < rest.dims; d++) {
         slab = rest;
         slab.hi[d] = plan->core.lo[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
-        }
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         slab = rest;
         slab.lo[d] = plan->core.hi[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
-        }
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         rest.lo[d] = plan->core.lo[d];
         rest.hi[d] = plan->core.hi[d];
     }
@@ -1956,7 +1799,6 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
                                                          int forward)
 {
     int32_t i, missing = 0;
-    dpar_why why;
     int cut; /* 1 if out_box does not hold the outputs */
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
@@ -1978,15 +1820,16 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
         const int64_t points = arrays->out_box.dims == plan->head.layer.in.dims
                                    ? dpar_box_volume(&arrays->out_box)
                                    : 0;
-        (void)dpari_wrong(&why, "rank %d: out_box, of %ld points, does not hold all %ld outputs",
-                          plan->comm->rank, points, dpar_box_volume(&plan->head.out_owned));
-        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(
+            plan->comm, DPAR_E_ARG,
+            "rank %d: out_box, of %ld points, does not hold all %ld outputs", plan->comm->rank,
+            points, dpar_box_volume(&plan->head.out_owned));
     }
     if (missing > 0) {
-        (void)dpari_wrong(&why,
-                          "rank %d has points, but %d arrays of a layer of %d inputs are NULL",
-                          plan->comm->rank, missing, plan->head.layer.tensors);
-        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(
+            plan->comm, DPAR_E_ARG,
+            "rank %d has points, but %d arrays of a layer of %d inputs are NULL", plan->comm->rank,
+            missing, plan->head.layer.tensors);
     }
     return DPAR_OK;
 }
@@ -2000,30 +1843,24 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
         return status;
     }
     status = dpari_spatial_bind(spatial, arrays->in);
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_begin(spatial->exchange);
+    }
+    if (status == DPAR_OK && spatial->core.dims > 0) {
+        status = dpari_spatial_pad_all(spatial, arrays->in, DPARI_SPATIAL_FILL, 1);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_begin(spatial->exchange);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (spatial->core.dims > 0) {
-        status = dpari_spatial_fill(spatial, arrays, 1);
-        if (status != DPAR_OK) {
-            return status;
-        }
-        dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
-    }
+    dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
     status = dpar_halo_plan_end(spatial->exchange);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        status = dpari_spatial_pad_all(spatial, arrays->in, DPARI_SPATIAL_FILL, 0);
     }
-    status = dpari_spatial_fill(spatial, arrays, 0);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        dpari_spatial_boundary(spatial, arrays);
     }
-    dpari_spatial_boundary(spatial, arrays);
-    return DPAR_OK;
+    return status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
@@ -2045,15 +1882,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
         return status;
     }
     dpari_spatial_kernel_on(spatial, arrays, layer->input_gradient, &spatial->head.out_owned);
-    status = dpari_spatial_fold(spatial, arrays);
-    if (status != DPAR_OK) {
-        return status;
+    status = dpari_spatial_pad_all(spatial, arrays->in_gradient, DPARI_SPATIAL_FOLD, 0);
+    if (status == DPAR_OK) {
+        status = dpari_spatial_bind(spatial, arrays->in_gradient);
     }
-    status = dpari_spatial_bind(spatial, arrays->in_gradient);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     }
-    status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     if (status != DPAR_OK) {
         return status;
     }
@@ -2061,7 +1896,10 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
     return dpar_halo_plan_end(spatial->exchange);
 }
 
-/* ---- normalisation --------------------------------------------------------------------------- */
+/* ==== spatial/norm.c ==== */
+
+/* Norms of fields that ranks share. The ranks exchange (count, mean, M2) of each set and merge them
+ * in rank order. */
 
 /* Returns the number of sets that have a mean and a variance of their own. */
 static int64_t dpari_norm_sets(const dpar_norm *norm)
@@ -2091,13 +1929,12 @@ DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm 
 static dpar_status dpari_norm_check_data(dpar_comm *comm, const dpar_tile *x, const dpar_tile *y)
 {
     const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
-    dpar_why why;
     if (points == 0 || (x->data != NULL && y->data != NULL)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: a tile of a norm has %ld points and no data", comm->rank,
-                      points);
-    return dpari_comm_wrong_all(comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(comm, DPAR_E_ARG,
+                                "rank %d: a tile of a norm has %ld points and no data", comm->rank,
+                                points);
 }
 
 /* Checks a norm and two of its tiles. */
@@ -2128,8 +1965,6 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm 
     }
     return dpari_norm_check_data(comm, x, y);
 }
-
-/* ---- normalisation: over the ranks ----------------------------------------------------------- */
 
 /* Describes the points of a tile for layers.h. data stays NULL if the tile has no data. */
 static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
@@ -2189,11 +2024,6 @@ static void dpari_norm_join(dpar_mem_norm *work)
     }
 }
 
-static dpar_status dpari_norm_missing(dpar_comm *comm, const char *what)
-{
-    return comm == NULL ? DPAR_E_ARG : dpari_comm_wrong(comm, "%s", what);
-}
-
 /* Runs a collective of `count` numbers, in which engines compare the norms of all ranks. */
 static dpar_status dpari_norm_post(dpar_comm *comm, const dpar_norm *norm, int32_t kind,
                                    const double *in, double *out, int64_t count)
@@ -2223,7 +2053,9 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_no
     int32_t d;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
         arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
+        return comm == NULL ? DPAR_E_ARG
+                            : dpari_comm_wrong(
+                                  comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
     if (status != DPAR_OK) {
@@ -2274,8 +2106,10 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
     int64_t sets;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
         arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm,
-                                  "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
+        return comm == NULL
+                   ? DPAR_E_ARG
+                   : dpari_comm_wrong(
+                         comm, "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
     if (status != DPAR_OK) {
@@ -2495,8 +2329,7 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 {
     dpari_windows *windows = dpari_windows_of(plan);
     const dpar_status status = dpar_halo_plan_free(windows->exchange[0]);
-    const dpar_status other = dpar_halo_plan_free(windows->exchange[1]);
-    return status != DPAR_OK ? status : other;
+    return dpari_first_error(status, dpar_halo_plan_free(windows->exchange[1]));
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -2505,14 +2338,6 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 static void dpari_windows_push(dpari_attention *plan)
 {
     (void)dpar_halo_plan_test(dpari_windows_of(plan)->exchange[0]);
-}
-
-/* Returns the address of a token in an array of a field, or NULL if there is no array. */
-static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *field)
-{
-    return base != NULL ? (unsigned char *)base +
-                              token * field->components * (int64_t)dpar_type_bytes(field->type)
-                        : NULL;
 }
 
 /* Describes the keys and values (field 0) of own tokens, or their gradients (field 2). */
@@ -2535,6 +2360,7 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
                               dpari_seq_block *block)
 {
     const dpari_windows *windows = dpari_windows_of(plan);
+    const dpar_halo_field *k = &windows->field[field], *v = &windows->field[field + 1];
     int64_t at = 0;
     dpar_box box;
     int32_t i;
@@ -2549,9 +2375,8 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
     block->lo = dpari_most(0, box.lo[0]);
     block->hi = dpari_least(windows->halo.grid.extent[0], box.hi[0]);
     at += block->lo - box.lo[0];
-    block->k = block->to_k = dpari_windows_at(windows->beside[field], at, &windows->field[field]);
-    block->v = block->to_v =
-        dpari_windows_at(windows->beside[field + 1], at, &windows->field[field + 1]);
+    block->k = block->to_k = dpari_seq_at(windows->beside[field], at * k->components, k->type);
+    block->v = block->to_v = dpari_seq_at(windows->beside[field + 1], at * v->components, v->type);
     return 1;
 }
 
@@ -2578,13 +2403,10 @@ static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_atten
 {
     dpari_seq_block block = dpari_windows_own(plan, 0);
     int32_t n;
-    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays);
     if (status == DPAR_OK) {
         status = dpari_seq_attend(plan, arrays, &block);
-        ended = dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]);
-        if (status == DPAR_OK) {
-            status = ended;
-        }
+        status = dpari_first_error(status, dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]));
     }
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         status = dpari_seq_attend(plan, arrays, &block);
@@ -2602,7 +2424,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     const int64_t sum = dpar_type_bytes(plan->sums), all = windows->halo.grid.extent[0];
     dpari_seq_block block = dpari_windows_own(plan, 0), g;
     int32_t n;
-    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays);
     if (status != DPAR_OK) {
         return status;
     }
@@ -2619,10 +2441,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
         status = dpari_seq_delta(plan, arrays);
     }
     dpari_seq_attend_back(plan, arrays, &block, home, dq);
-    ended = dpar_halo_plan_end(windows->exchange[0]);
-    if (status == DPAR_OK) {
-        status = ended;
-    }
+    status = dpari_first_error(status, dpar_halo_plan_end(windows->exchange[0]));
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         (void)dpari_windows_slab(plan, n, 2, &g);
         dpari_seq_attend_back(plan, arrays, &block, &g, dq);

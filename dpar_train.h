@@ -48,8 +48,8 @@
  *
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, and each begins with an example: random, optimizer, layers (for authors of device support), ddp,
- * zero1, fsdp, tensor, sequence, ulysses, expert and pipeline. apps/train_gpt.c uses most of them. */
+ * The parts follow, and most begin with an example: random, optimizer, layers (for authors of device support), ddp,
+ * zero1, fsdp, tensor, sequence, ulysses, router, expert and pipeline. apps/train_gpt.c uses most of them. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -1636,91 +1636,11 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
-/* ==== train/expert.h ==== */
+/* ==== train/router.h ==== */
 
-/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
- * router chooses k experts for each token. dpar sends tokens to the ranks of their experts and the
- * results back, forward and backward. The results equal those of one rank with all tokens and all
- * experts. You compute the experts themselves:
- *
- *     dpar_experts_desc layer = {0};
- *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);
- *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
- *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
- *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
- *
- *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
- *     dpar_router_forward(&router, &route, &why);                    choices and weights
- *     choices.tokens = tokens; choices.chosen = chosen;
- *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
- *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
- *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows first[e] .. first[e] + count[e] - 1 ...
- *     dpar_experts_combine(plan, routing, &a);
- *
- *     dpar_experts_combine_backward(plan, routing, &a);
- *     ... the experts' gradients; drows ...
- *     dpar_experts_dispatch_backward(plan, routing, &a);
- *     dpar_router_backward(&router, &route, NULL, &why);
- *
- *     dpar_experts_free(plan);
- *
- * If the forward of other layers runs before the backward of a layer, each layer needs a separate
- * routing: pass memory of plan->routing_bytes bytes to dpar_experts_route for each.
- *
- * The rows of an expert are in the order of the ranks, then of the tokens of a rank. If each rank
- * holds consecutive tokens, this is the order that one rank would use, so that an expert's sums
- * have the same bits. A token's results are summed in the order of its choices, in f64, and rounded
- * once.
- *
- * Traffic. Let there be R ranks and E experts, of which `own` are on the rank, let rows have B =
- * width bytes(type) bytes, and let S be k with DPAR_EXPERTS_DROP_POSITION, otherwise 1. A rank
- * sends to other ranks
- *
- *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
- *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
- *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
- *     combine, dispatch_backward    B for each row of its experts from another rank's token
- *
- * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
- * counts the bytes.
- *
- * Shared memory. Ranks can read the rows directly from each other's arrays and store or add them at
- * their destination, in one pass. This moves less data than two plain all-to-alls. It requires that
- * the arrays that other ranks read come from dpar_comm_alloc on all ranks: routings, x, dy,
- * weights, and the rows that are sent back. Do not change these inputs until the call returns,
- * which it does once all ranks have read them. Otherwise rows are packed before an all-to-all and
- * sorted after it, which takes three passes. Both methods give the same bits and counts.
- *
- * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
- * their gradients are in that memory. Dispatch, combine and their backward enqueue work on its
- * stream, without waiting or allocating. The host decides which choices are kept, and the plan is
- * in host memory. Therefore the CPU must be able to read the arguments of dpar_experts_route:
- * `chosen`, and with DPAR_EXPERTS_DROP_WEIGHT_LOCAL `weight`. Copy them to the host and wait before
- * you call it.
- *
- * Routings must then be in page-locked memory, which both host and device can access. The first
- * operation that uses another routing than the previous operation copies 12 bytes per choice to the
- * device. dpar_experts_route waits for the stream, because the device may still read the old
- * contents, and because it needs the counts. Therefore do not capture these calls in a graph.
- *
- * The router's functions run on the host. Pass them page-locked logits, weights and dweight, or use
- * your own kernels instead. The device's values equal the host's bit by bit, with two exceptions:
- * -0 in the results of combine_backward becomes 0, and sums of dweight use the device's order.
- *
- * Together with tensor and data parallelism, make the communicator from a view of the mesh for
- * experts:
- *
- *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
- *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
- *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
- *                                          ranks pass the same tokens and get the same rows
- *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- *
- * The router and all other layers use the axes of `mesh`. An expert that all tokens use is an
- * ordinary layer: add its output to y. */
-
-/* ---- the router ------------------------------------------------------------------------------ */
+/* router - chooses the experts of each token for a mixture of experts (expert.h), and computes the
+ * weights of the choices, the load of the experts and a loss that balances it. expert.h has an
+ * example. */
 
 /* Functions that turn logits into scores. */
 enum {
@@ -1814,7 +1734,89 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
  * load->chosen[e] is below the mean of load->chosen, and subtract 0.001 if it is above. With
  * several micro-batches, use the sums of their load->chosen, which are the same on all ranks. */
 
-/* ---- experts --------------------------------------------------------------------------------- */
+/* ==== train/expert.h ==== */
+
+/* expert - runs mixtures of experts whose experts are on different ranks (expert parallelism). The
+ * router chooses k experts for each token. dpar sends tokens to the ranks of their experts and the
+ * results back, forward and backward. The results equal those of one rank with all tokens and all
+ * experts. You compute the experts themselves:
+ *
+ *     dpar_experts_desc layer = {0};
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);
+ *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
+ *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
+ *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
+ *
+ *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
+ *     dpar_router_forward(&router, &route, &why);                    choices and weights
+ *     choices.tokens = tokens; choices.chosen = chosen;
+ *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
+ *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
+ *     dpar_experts_dispatch(plan, routing, &a);
+ *     ... expert e of this rank on rows first[e] .. first[e] + count[e] - 1 ...
+ *     dpar_experts_combine(plan, routing, &a);
+ *
+ *     dpar_experts_combine_backward(plan, routing, &a);
+ *     ... the experts' gradients; drows ...
+ *     dpar_experts_dispatch_backward(plan, routing, &a);
+ *     dpar_router_backward(&router, &route, NULL, &why);
+ *
+ *     dpar_experts_free(plan);
+ *
+ * If the forward of other layers runs before the backward of a layer, each layer needs a separate
+ * routing: pass memory of plan->routing_bytes bytes to dpar_experts_route for each.
+ *
+ * The rows of an expert are in the order of the ranks, then of the tokens of a rank. If each rank
+ * holds consecutive tokens, this is the order that one rank would use, so that an expert's sums
+ * have the same bits. A token's results are summed in the order of its choices, in f64, and rounded
+ * once.
+ *
+ * Traffic. Let there be R ranks and E experts, of which `own` are on the rank, let rows have B =
+ * width bytes(type) bytes, and let S be k with DPAR_EXPERTS_DROP_POSITION, otherwise 1. A rank
+ * sends to other ranks
+ *
+ *     route      4 (R - 1 + S (E - own)) bytes; for DPAR_EXPERTS_DROP_POSITION another
+ *                4 (R - 1) (1 + S own); for DPAR_EXPERTS_DROP_NONE also an all-reduce of 24 bytes
+ *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
+ *     combine, dispatch_backward    B for each row of its experts from another rank's token
+ *
+ * Nothing else is sent, because weights and their gradients stay with the tokens. plan->sent_bytes
+ * counts the bytes.
+ *
+ * Shared memory. Ranks can read the rows directly from each other's arrays and store or add them at
+ * their destination, in one pass. This moves less data than two plain all-to-alls. It requires that
+ * the arrays that other ranks read come from dpar_comm_alloc on all ranks: routings, x, dy,
+ * weights, and the rows that are sent back. Do not change these inputs until the call returns,
+ * which it does once all ranks have read them. Otherwise rows are packed before an all-to-all and
+ * sorted after it, which takes three passes. Both methods give the same bits and counts.
+ *
+ * Devices. If comm->mem is the memory of a device, x, rows, results, saved, y, weights and all
+ * their gradients are in that memory. Dispatch, combine and their backward enqueue work on its
+ * stream, without waiting or allocating. The host decides which choices are kept, and the plan is
+ * in host memory. Therefore the CPU must be able to read the arguments of dpar_experts_route:
+ * `chosen`, and with DPAR_EXPERTS_DROP_WEIGHT_LOCAL `weight`. Copy them to the host and wait before
+ * you call it.
+ *
+ * Routings must then be in page-locked memory, which both host and device can access. The first
+ * operation that uses another routing than the previous operation copies 12 bytes per choice to the
+ * device. dpar_experts_route waits for the stream, because the device may still read the old
+ * contents, and because it needs the counts. Therefore do not capture these calls in a graph.
+ *
+ * The router's functions run on the host. Pass them page-locked logits, weights and dweight, or use
+ * your own kernels instead. The device's values equal the host's bit by bit, with two exceptions:
+ * -0 in the results of combine_backward becomes 0, and sums of dweight use the device's order.
+ *
+ * Together with tensor and data parallelism, make the communicator from a view of the mesh for
+ * experts:
+ *
+ *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_ORDER_LAST_FASTEST, &why);
+ *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     for this file
+ *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: these
+ *                                          ranks pass the same tokens and get the same rows
+ *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
+ *
+ * The router and all other layers use the axes of `mesh`. An expert that all tokens use is an
+ * ordinary layer: add its output to y. */
 
 /* Rules for dropping choices if an expert is full. Except with DPAR_EXPERTS_DROP_NONE, an expert
  * has a capacity of C = ceil(capacity_factor k T / E) rows. */
@@ -2265,6 +2267,8 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attentio
  * the queries to dq, and those of the keys and values to g. */
 DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+/* Returns the address that is `elements` elements after base, or NULL if base is NULL. */
+DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 #endif /* DPARI_TRAIN_INTERNAL_H */
 
@@ -2294,11 +2298,8 @@ DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
 /* Rounds n sums of a plan to the layer's type. Does nothing if `to` is `from`. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
-/* Returns the type of sums for a layer's type: F64 or F32. */
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
-/* Return the address that is `elements` elements after base, or NULL if base is NULL. */
+/* Does what dpari_seq_at does, for an array that is only read. */
 DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
-DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 /* ==== host/random_private.h ==== */
 
@@ -2619,6 +2620,88 @@ DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
  * DPAR_E_MISMATCH if the ranks pass different hashes. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
 
+/* ==== train/expert_private.h ==== */
+
+/* expert_private - private: the plan and the routing of experts, which expert.c makes and
+ * expert_rows.c uses. */
+
+/* A plan. The public part comes first, so that a pointer to it is a pointer to the plan. */
+typedef struct dpari_experts {
+    dpar_experts_plan head;
+    dpar_comm *comm;
+    /* number of counts per expert: with DPAR_EXPERTS_DROP_POSITION k, one for each position of a
+     * choice, otherwise 1 */
+    int32_t slots;
+    int32_t tag;    /* from a hash of the layer, the same on all ranks */
+    int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
+
+    /* The exchange of counts. For each rank: the number of tokens, then [slots][experts of the
+     * receiving rank] counts. */
+    int32_t *sent_counts, *received_counts;
+    int64_t *sent_number, *received_number; /* [ranks] length of these lists for each rank */
+
+    int32_t *tally;          /* [slots][experts] number of choices, or of free rows */
+    int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
+    int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
+    /* [experts] next position of each expert in a list that is sorted by expert; in
+     * dpari_expert_find the offset from a kept choice to its row in from[e] */
+    int64_t *fill;
+
+    /* [experts] the array that contains the rows of each expert. The rest, [2][k], holds the rows
+     * of two tokens that are added, with the weights by[2][k]. */
+    const void **from;
+    double *by;
+
+    dpari_peer *peer; /* [ranks] */
+    void *packed;     /* rows of the kept choices in the order of experts, as they are sent */
+    void *staged;     /* rows in the order of ranks; NULL if that is the order of experts */
+
+    /* Memory of the device if comm->mem is one. It contains packed, staged, `weight`, and copies
+     * (place, token, choice) of three arrays of the routing `indexed`, whose tag was indexed_tag.
+     */
+    void *device;
+    int64_t device_bytes;
+    int32_t *place, *token, *choice;
+    void *weight; /* weights of the kept choices, in the order of experts */
+    const struct dpari_routing *indexed;
+    int32_t indexed_tag;
+
+    /* memory for one routing if dpar_experts_make allocated the plan without comm->mem, or NULL */
+    void *routing_memory;
+    dpar_mem_span *span; /* on a device: [ranks][own], and at least DPARI_EXPERT_INDICES */
+} dpari_experts;
+
+/* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
+ * routing. The kept choices are sorted by expert, then by token. */
+typedef struct dpari_routing {
+    dpar_experts_routing head;
+    int64_t *send;   /* [ranks] rows that are sent to each rank */
+    int64_t *take;   /* [ranks] rows that are received from each rank */
+    int32_t *choice; /* [kept] index token k + position of each kept choice */
+    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert of this rank */
+    int64_t *piece;  /* [ranks][own] number of rows of that piece */
+    int64_t *start;  /* [experts] first kept choice of each expert */
+    int32_t *expert; /* [tokens][k] expert of each choice that is kept */
+    int32_t *token;  /* [kept] token of each kept choice; NULL without a device */
+    int32_t tag;     /* identifies the layer and this call of dpar_experts_route on all ranks */
+} dpari_routing;
+
+enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
+
+/* Returns the number of choices of the tokens of a routing, including dropped ones. */
+DPARI_FN int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
+{
+    return routing->head.tokens * plan->head.layer.choices;
+}
+
+/* Returns the sum of counts over the other ranks. */
+DPARI_INTERNAL int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts);
+/* Exchanges values between ranks, and counts the bytes sent. Except for direct reads, this function
+ * sends all data of experts. */
+DPARI_INTERNAL dpar_status dpari_expert_send(dpari_experts *plan, const void *in,
+                                             const int64_t *in_count, void *out,
+                                             const int64_t *out_count, int32_t type);
+
 /* ==== host/random.c ==== */
 
 /* Philox4x32-10, and what is made from its words: uniform and normal numbers, and the stochastic
@@ -2774,7 +2857,7 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimiz
     if (optimizer->moment_type != DPAR_TYPE_NONE) {
         return optimizer->moment_type;
     }
-    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return dpari_wide_type(weight_type);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -5869,12 +5952,6 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
-/* True if v is neither 0 nor 1. */
-static int dpari_ddp_no_flag(int32_t v)
-{
-    return v != 0 && v != 1;
-}
-
 /* Checks that the numbers of elements are allowed and that every parameter with elements has an
  * array. */
 static dpar_status dpari_ddp_check_counts(const dpar_ddp_desc *desc, dpar_why *why)
@@ -5926,8 +6003,8 @@ static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why
             "f32 as f16 or bf16",
             dpar_type_name(desc->wire_type), desc->wire_type);
     }
-    if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
-        dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
+    if (!dpari_is_flag(desc->sum) || !dpari_is_flag(desc->require_ready) ||
+        !dpari_is_flag(desc->track_used) || !dpari_is_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
@@ -6042,7 +6119,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     const int32_t params = desc->params;
     int64_t works = buckets;
     dpar_ddp none, *d;
-    dpari_room r;
+    dpari_room r = dpari_room_of(memory);
     int32_t i;
     if (desc->gradients != NULL) {
         works += comm->size; /* zero1 divides buckets where shares end */
@@ -6050,8 +6127,6 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(comm, desc, i);
     }
-    r.at = (unsigned char *)memory;
-    r.used = 0;
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
     d = memory != NULL ? d : &none;
     dpari_zero(d, sizeof *d);
@@ -6349,11 +6424,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
-    dpar_text_put(text, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "'%s'", name);
     } else {
-        dpari_text_int(text, i);
+        dpari_text_print(text, "parameter %d", i);
     }
 }
 
@@ -6365,10 +6439,9 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
- * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
-static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
-                                           int64_t count)
+/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets ddp->found to
+ * `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t first, int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -6382,46 +6455,32 @@ static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int6
     if (status == DPAR_OK) {
         status = dpari_do_wait(ddp->comm);
     }
-    if (ddp->status == DPAR_OK) {
-        ddp->status = status;
-    }
+    ddp->status = dpari_first_error(ddp->status, status);
     return status;
 }
 
-/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
- * has none. For the memory of a device, ddp->found must hold the result of the search. */
-static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
-{
-    const int64_t at = ddp->found - ddp->start[i];
-    if (ddp->comm->mem == NULL) {
-        return dpari_kern_finite(dpari_ddp_at(ddp, i), ddp->count[i], ddp->desc.type);
-    }
-    return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
-}
-
 /* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
- * all ranks. */
+ * all ranks. In one buffer on a device, one search covers the bucket, so that the rank waits once.
+ */
 static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
+    const int whole = ddp->comm->mem != NULL && ddp->array == NULL;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                         b->lo, b->hi - b->lo);
+    if (whole) {
+        status = dpari_ddp_search(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type), b->lo,
+                                  b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
-            if (status != DPAR_OK) {
-                break;
-            }
+        if (!whole) {
+            status = dpari_ddp_search(ddp, dpari_ddp_at(ddp, i), ddp->start[i], ddp->count[i]);
         }
-        at = dpari_ddp_not_finite(ddp, i);
-        if (at == ddp->count[i]) {
+        at = ddp->found - ddp->start[i];
+        if (status != DPAR_OK || ddp->found < 0 || at < 0 || at >= ddp->count[i]) {
             continue;
         }
         dpari_text_why(&t, &why);
@@ -6476,9 +6535,7 @@ static void dpari_ddp_wait_posted(dpar_ddp *ddp)
         if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
             status = dpari_ddp_copy(ddp, ddp->back, 1);
         }
-        if (ddp->status == DPAR_OK) {
-            ddp->status = status;
-        }
+        ddp->status = dpari_first_error(ddp->status, status);
     }
 }
 
@@ -7355,12 +7412,6 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
     return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
-/* Returns the type in which shards of gradients are summed over micro-batches. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *desc)
-{
-    return desc->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Returns the type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
@@ -7413,11 +7464,6 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
     return DPAR_OK;
 }
 
-static int dpari_fsdp_is_flag(int32_t value)
-{
-    return value == 0 || value == 1;
-}
-
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
 static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
@@ -7435,8 +7481,8 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
     if (desc->zero < 1 || desc->zero > 3) {
         return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
-    if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
-        !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
+    if (!dpari_is_flag(desc->reduce_last) || !dpari_is_flag(desc->sum) ||
+        !dpari_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
                            "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
                            "must be 0 or 1",
@@ -7469,9 +7515,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
  * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
     fsdp->unit = (dpari_fsdp_unit *)dpari_room_take(&r, fsdp->units, sizeof *fsdp->unit);
     fsdp->slot = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->slots, sizeof *fsdp->slot);
@@ -7591,7 +7635,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
-        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
+        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_wide_type(desc->type));
         s->buckets = fsdp->buckets * fsdp->largest * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
@@ -7886,10 +7930,7 @@ static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->slots; i++) {
         dpari_fsdp_slot *s = &fsdp->slot[i];
         if (s->unit >= 0) {
-            const dpar_status w = dpar_wait(&s->work);
-            if (st == DPAR_OK) {
-                st = w;
-            }
+            st = dpari_first_error(st, dpar_wait(&s->work));
             fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
         }
@@ -7980,7 +8021,7 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
-    *type = dpari_fsdp_sums(&fsdp->desc);
+    *type = dpari_wide_type(fsdp->desc.type);
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
@@ -8100,11 +8141,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
 {
     const char *name = fsdp->desc.names != NULL ? fsdp->desc.names[u] : NULL;
-    dpar_text_put(text, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "unit '%s'", name);
     } else {
-        dpari_text_int(text, u);
+        dpari_text_print(text, "unit %d", u);
     }
 }
 
@@ -8256,43 +8296,6 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
-static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                int64_t count)
-{
-    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
-    float f32[DPARI_ELEMENTS];
-    double wide[DPARI_ELEMENTS];
-    int64_t i, n;
-    for (i = 0; i < count; i += n) {
-        void *out[1];
-        const void *in[2];
-        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
-        out[0] = (unsigned char *)to + i * to_size;
-        in[0] = out[0];
-        in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
-            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
-            in[1] = f32;
-        }
-        if (from_type != to_type && to_type == DPAR_F64) {
-            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
-            in[1] = wide;
-        }
-        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
-    }
-}
-
-static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_type,
-                                  const void *from, int32_t from_type, int64_t count)
-{
-    if (fsdp->shard->mem != NULL) {
-        return dpari_do_convert(fsdp->shard, to, to_type, from, from_type, count, 1);
-    }
-    dpari_fsdp_add_here(to, to_type, from, from_type, count);
-    return DPAR_OK;
-}
-
 /* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
  * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
@@ -8313,13 +8316,12 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
-        if (unit->fresh && desc->gradient_type != type) {
-            st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
-                                  unit->flat.shard, 0);
-        } else {
+        const int adds = !unit->fresh || desc->gradient_type == type;
+        if (adds) {
             reduced = dpari_fsdp_settled(fsdp, u, &type);
-            st = dpari_fsdp_add(fsdp, reduced, type, came, desc->gradient_type, unit->flat.shard);
         }
+        st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
+                              unit->flat.shard, adds);
     }
     unit->fresh = 0;
     if (st == DPAR_OK && fsdp->last && fsdp->replicas != NULL) {
@@ -8586,20 +8588,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
-            const dpar_status st = dpari_fsdp_collect(fsdp, b);
-            if (fsdp->status == DPAR_OK) {
-                fsdp->status = st;
-            }
+            fsdp->status = dpari_first_error(fsdp->status, dpari_fsdp_collect(fsdp, b));
         } else if (fsdp->bucket[b].unit >= 0) {
             fsdp->unit[fsdp->bucket[b].unit].bucket = -1;
             fsdp->bucket[b].unit = -1;
         }
     }
     for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
-        const dpar_status st = dpar_wait(&fsdp->unit[u].across);
-        if (fsdp->status == DPAR_OK) {
-            fsdp->status = st;
-        }
+        fsdp->status = dpari_first_error(fsdp->status, dpar_wait(&fsdp->unit[u].across));
     }
     for (u = 0; u < fsdp->units; u++) {
         fsdp->unit[u].used = 0;
@@ -9001,18 +8997,6 @@ static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
     return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
-/* Reports an error that this rank found, and breaks the communicator, so that all ranks notice. */
-static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
-    dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
-{
-    dpar_why why;
-    va_list list;
-    va_start(list, form);
-    (void)dpari_say_list(st, &why, form, &list);
-    va_end(list);
-    return dpari_comm_wrong_all(tp->comm, st, &why);
-}
-
 /* Checks that tp has a communicator and that the structs that describe the call are not NULL
  * (described = 1). Without a communicator, only the caller gets the error. */
 static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, int described)
@@ -9023,8 +9007,8 @@ static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, i
     if (described) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                               tp->comm->rank);
+    return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                                tp->comm->rank);
 }
 
 /* Checks tp, whose fields the caller may have changed. A rank's tokens must be consecutive if they
@@ -9033,16 +9017,16 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
 {
     const int32_t rule = tp->tokens.rule;
     if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "layers: type is %d, the communicator has %d ranks and tokens has %d parts, but type "
             "must be DPAR_F64 or DPAR_F32, and the two numbers must be equal",
             tp->type, tp->comm->size, tp->tokens.parts);
     }
     if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
@@ -9067,9 +9051,9 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_ma
     if (st >= 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, st,
-                               "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
-                               tp->comm->rank, p->m, p->n, p->k);
+    return dpari_comm_wrong_all(tp->comm, st,
+                                "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
+                                tp->comm->rank, p->m, p->n, p->k);
 }
 
 /* Computes y = x w^T for all tokens. The next two functions compute dx = dy w and dw = dy^T x. */
@@ -9106,39 +9090,6 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *tp, const dp
     p.n = l->in;
     p.k = tp->tokens.count;
     return dpari_tensor_multiply(tp, &p, dy, x, dw, add);
-}
-
-/* Adds a bias to one row of y. */
-static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
-{
-    int64_t j;
-    if (type == DPAR_F64) {
-        for (j = 0; j < n; j++) {
-            ((double *)y)[j] += ((const double *)bias)[j];
-        }
-    } else {
-        for (j = 0; j < n; j++) {
-            ((float *)y)[j] += ((const float *)bias)[j];
-        }
-    }
-}
-
-/* Adds a bias to all rows of y. */
-static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y, const void *bias,
-                                         int64_t rows, int64_t n)
-{
-    const int64_t bytes = n * dpar_type_bytes(tp->type);
-    int64_t i;
-    if (bias == NULL || rows * n == 0) { /* y may be NULL then */
-        return DPAR_OK;
-    }
-    if (tp->comm->mem != NULL) {
-        return dpari_do_rows(tp->comm, y, n, bias, 0, n, rows, tp->type, DPAR_SUM);
-    }
-    for (i = 0; i < rows; i++) {
-        dpari_tensor_add_row(tp->type, (unsigned char *)y + i * bytes, bias, n);
-    }
-    return DPAR_OK;
 }
 
 /* Sums dy[row][j] over the rows in f64, and stores the result in sum[j] or adds it. Does nothing if
@@ -9193,8 +9144,8 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const v
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
 /* Fills in tp->counts for collectives on rows of this width. A function calls it once, before it
- * posts anything, because posted operations read the counts. The product is unsigned because it may
- * overflow if the layer has an invalid width and is rejected later. */
+ * posts anything, because posted operations read the counts. The product is unsigned because widths
+ * have no limit. */
 static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
@@ -9267,17 +9218,6 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t w
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work even if st is an error, because the operation uses the memory until it ends.
- * Returns st if it is an error, otherwise that of the wait. A zeroed work counts as complete. */
-static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
-{
-    const dpar_status ended = dpar_wait(work);
-    if (st < 0) {
-        return st;
-    }
-    return ended < 0 ? ended : DPAR_OK;
-}
-
 /* ---- linear layers --------------------------------------------------------------------------- */
 
 /* True if an array is NULL although it has elements. */
@@ -9286,14 +9226,16 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* If arrays are missing, reports their number to all ranks. */
+/* If arrays are missing, reports their number to all ranks. what: the layer's kind. */
 static dpar_status dpari_tensor_check_missing(const dpar_tensor_parallel *tp, int missing,
-                                              const char *form)
+                                              const char *what)
 {
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, DPAR_E_ARG, form, tp->comm->rank, (int32_t)missing);
+    return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                "rank %d: %s: %d arrays that this call needs are NULL",
+                                tp->comm->rank, what, (int32_t)missing);
 }
 
 /* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
@@ -9302,34 +9244,38 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
                                                  const dpar_linear *l,
                                                  const dpar_linear_arrays *arrays, int forward)
 {
-    const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
-    const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const int64_t rows_x = column ? own : n;
-    const int64_t rows_y = column ? n : own;
-    const int reads_x =
-        (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
-    const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
-    int missing = 0;
-    dpar_status st = dpari_tensor_check(tp);
+    int64_t n, rows_x, rows_y;
+    int sequence, column, reads_x, reads_dy, missing;
+    dpar_status st = dpari_tensor_check_not_null(tp, l != NULL && arrays != NULL);
+    if (st == DPAR_OK) {
+        st = dpari_tensor_check(tp);
+    }
     if (st != DPAR_OK) {
         return st;
     }
+    sequence = tp->counts != NULL;
+    column = l->kind == DPAR_LINEAR_COLUMN;
+    n = tp->tokens.count;
+    rows_x = column ? dpari_tensor_tokens(tp, tp->comm->rank) : n;
+    rows_y = column ? n : dpari_tensor_tokens(tp, tp->comm->rank);
+    reads_x = (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
+    reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "linear: kind is %d, in %ld and out %ld, but kind must be 1 (column) or 2 (row), in "
-            "and "
-            "out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
+            "and out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
             l->kind, l->in, l->out);
     }
     if (tp->comm->mem != NULL && tp->matmul == NULL) {
-        return dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                   "rank %d: linear: matmul is NULL, but arrays on a device need a "
-                                   "function for that device",
-                                   tp->comm->rank);
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
+            "rank %d: linear: matmul is NULL, but arrays on a device need a "
+            "function for that device",
+            tp->comm->rank);
     }
-    missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
+    missing = dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
     missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
     missing += forward && dpari_tensor_missing(arrays->y, rows_y, l->out);
     missing += reads_dy && dpari_tensor_missing(arrays->dy, rows_y, l->out);
@@ -9340,25 +9286,32 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(
-        tp, DPAR_E_ARG,
+    return dpari_comm_wrong_all(
+        tp->comm, DPAR_E_ARG,
         "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
         tp->comm->rank, missing, l->in, l->out);
 }
 
-/* Computes the forward of both kinds: a column layer gathers x before the product, a row layer
- * reduces y after it. The arguments are not NULL. */
-static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
-                                        const dpar_linear_arrays *arrays)
+/* A column layer gathers x before the product, a row layer reduces y after it. */
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
+                                                    const dpar_linear *layer,
+                                                    const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = tp->counts != NULL;
-    const int64_t own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const void *x = column && sequence ? arrays->gathered : arrays->x;
-    void *y = !column && sequence ? arrays->gathered : arrays->y;
-    const dpari_tensor_alike alike = dpari_linear_alike(layer);
+    dpari_tensor_alike alike;
+    const void *x;
+    void *y;
+    int column, sequence;
     dpar_status st = dpari_linear_check(tp, layer, arrays, 1);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    column = layer->kind == DPAR_LINEAR_COLUMN;
+    sequence = tp->counts != NULL;
+    x = column && sequence ? arrays->gathered : arrays->x;
+    y = !column && sequence ? arrays->gathered : arrays->y;
+    alike = dpari_linear_alike(layer);
     dpari_tensor_count(tp, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !arrays->reuse_gathered) {
+    if (column && sequence && !arrays->reuse_gathered) {
         st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, NULL);
     }
     if (st == DPAR_OK) {
@@ -9367,26 +9320,17 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dp
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(tp, layer->out, y, arrays->y, &alike, NULL);
     }
-    if (st != DPAR_OK) {
+    if (st != DPAR_OK || arrays->bias == NULL) {
         return st;
     }
-    return dpari_tensor_add_bias(tp, arrays->y, arrays->bias, column ? tp->tokens.count : own,
-                                 layer->out);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
-                                                    const dpar_linear *layer,
-                                                    const dpar_linear_arrays *arrays)
-{
-    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_linear_forward(tp, layer, arrays);
+    return dpari_do_rows(tp->comm, arrays->y, layer->out, arrays->bias, 0, layer->out,
+                         column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank),
+                         tp->type, DPAR_SUM);
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
- * over the ranks while dw is computed. */
+ * over the ranks while dw is computed. After an error, too, waits for both operations, because they
+ * use the memory until they end. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                          const dpar_linear_arrays *arrays)
 {
@@ -9406,12 +9350,12 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const d
             st = dpari_tensor_reduce(tp, l->in, part, arrays->dx, &alike, &reduce);
         }
     }
-    st = dpari_tensor_finish(st, &gather);
+    st = dpari_first_error(st, dpar_wait(&gather));
     if (st == DPAR_OK && arrays->dw != NULL) {
         st = dpari_linear_weights(tp, l, arrays->dy, sequence ? arrays->gathered : arrays->x,
                                   arrays->dw, arrays->accumulate);
     }
-    return dpari_tensor_finish(st, &reduce);
+    return dpari_first_error(st, dpar_wait(&reduce));
 }
 
 /* Computes the backward of a row layer. Gathers dy with sequence parallelism; dx needs no sum over
@@ -9435,33 +9379,24 @@ static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
-                                         const dpar_linear_arrays *arrays)
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
+                                                     const dpar_linear *layer,
+                                                     const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN;
+    int column;
     dpar_status st = dpari_linear_check(tp, layer, arrays, 0);
-    dpari_tensor_count(tp, column ? layer->in : layer->out);
-    if (st == DPAR_OK) {
-        st = column ? dpari_column_backward(tp, layer, arrays)
-                    : dpari_row_backward(tp, layer, arrays);
+    if (st != DPAR_OK) {
+        return st;
     }
+    column = layer->kind == DPAR_LINEAR_COLUMN;
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
+    st = column ? dpari_column_backward(tp, layer, arrays) : dpari_row_backward(tp, layer, arrays);
     if (st == DPAR_OK) {
         const void *dy = !column && tp->counts != NULL ? arrays->gathered : arrays->dy;
         st = dpari_tensor_sum_rows(tp, dy, tp->tokens.count, layer->out, arrays->dbias,
                                    arrays->accumulate);
     }
     return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
-                                                     const dpar_linear *layer,
-                                                     const dpar_linear_arrays *arrays)
-{
-    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_linear_backward(tp, layer, arrays);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
@@ -9502,23 +9437,20 @@ static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
                                                 const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_check_not_null(tp, vocab != NULL);
+    dpar_status st = dpari_tensor_check(tp);
     int64_t i;
-    if (st == DPAR_OK) {
-        st = dpari_tensor_check(tp);
-    }
     if (st == DPAR_OK &&
         (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
-        st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                 "vocabulary: it is for %d ranks, but the communicator has %d, or "
-                                 "ids or targets are NULL",
-                                 vocab->ranks, tp->comm->size);
+        st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                  "vocabulary: it is for %d ranks, but the communicator has %d, or "
+                                  "ids or targets are NULL",
+                                  vocab->ranks, tp->comm->size);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] >= vocab->count + vocab->added) {
-            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "vocabulary: token %ld has id %d, but ids must be below %ld",
-                                     i, ids[i], vocab->count + vocab->added);
+            st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                      "vocabulary: token %ld has id %d, but ids must be below %ld",
+                                      i, ids[i], vocab->count + vocab->added);
         }
     }
     return st;
@@ -9541,14 +9473,14 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     width = layer->width;
     st = dpari_vocab_check(tp, &layer->vocab, ids);
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
-                                 width);
+        st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                  "embedding: width is %ld, but must be at least 0", width);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "embedding: token %ld has id %d, but ids must be at least 0",
-                                     i, ids[i]);
+            st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                      "embedding: token %ld has id %d, but ids must be at least 0",
+                                      i, ids[i]);
         }
     }
     if (st != DPAR_OK) {
@@ -9559,8 +9491,7 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     missing +=
         dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
-    return dpari_tensor_check_missing(tp, missing,
-                                      "rank #: embedding: # arrays that this call needs are NULL");
+    return dpari_tensor_check_missing(tp, missing, "embedding");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
@@ -9642,8 +9573,8 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpa
         st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                   "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
+        return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                    "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
@@ -9701,7 +9632,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
             dpari_tensor_missing(arrays->logits, n, dpar_vocab_row_count(&layer->vocab)) +
                 dpari_tensor_missing(arrays->lse, n, 1) +
                 dpari_tensor_missing(arrays->scratch, n, 1),
-            "rank #: cross-entropy: # arrays that this call needs are NULL");
+            "cross-entropy");
     }
     if (st != DPAR_OK) {
         return st;
@@ -9762,11 +9693,6 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 /* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write a
  * smaller number. */
 static const double dpari_seq_nothing = -1e30;
-
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
-{
-    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
 
 /* Returns the layer with its defaults filled in. */
 static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
@@ -9889,17 +9815,19 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, i
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
-/* Begins a walk over the queries of rank q and the keys of rank k. */
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer, int32_t q,
-                            int32_t k)
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
+ * rank, as within ulysses, the queries are those of rank 0. */
+static void dpari_seq_begin(const dpari_attention *plan, const dpari_seq_block *b,
+                            dpari_seq_walk *w)
 {
     dpari_zero(w, sizeof *w);
-    w->layer = layer;
-    w->q.rank = q;
-    w->k.rank = k;
-    if (layer->method != NULL) {
-        dpari_seq_slice(layer, q, &w->q.lo, &w->q.hi);
-        dpari_seq_slice(layer, k, &w->k.lo, &w->k.hi);
+    w->layer = &plan->head.layer;
+    w->q.rank = w->layer->tokens.ranks > 1 ? plan->comm->rank : 0;
+    w->k.rank = b->rank;
+    w->k.lo = b->lo;
+    w->k.hi = b->hi;
+    if (w->layer->method != NULL) {
+        dpari_seq_slice(w->layer, w->q.rank, &w->q.lo, &w->q.hi);
     }
 }
 
@@ -10014,7 +9942,7 @@ DPARI_INTERNAL DPARI_NOINLINE const void *dpari_seq_in(const void *base, int64_t
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -10026,12 +9954,6 @@ DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to
         return DPAR_OK;
     }
     return dpari_do_convert(plan->comm, to, plan->head.layer.type, from, plan->sums, n, 0);
-}
-
-/* Sets bytes to 0. */
-static dpar_status dpari_seq_clear(const dpari_attention *plan, void *to, int64_t bytes)
-{
-    return dpari_do_copy(plan->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -10221,11 +10143,8 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
                                  int64_t *bytes, dpar_why *why)
 {
     const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
-    dpari_room behind, there;
+    dpari_room behind = dpari_room_of(memory), there = dpari_room_of(plan->device);
     dpar_status st = DPAR_OK;
-    behind.at = (unsigned char *)memory;
-    there.at = (unsigned char *)plan->device;
-    behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *plan);
     (void)dpari_room_take(&there, 1, 1); /* so that device_bytes is never 0 */
     if (way.lay != NULL) {
@@ -10258,7 +10177,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
-    p.sums = dpari_seq_sums(layer->type);
+    p.sums = dpari_wide_type(layer->type);
     return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
@@ -10325,7 +10244,7 @@ static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *plan, dpar_co
     dpar_status st;
     dpari_zero(plan, sizeof *plan);
     plan->head.layer = dpari_seq_filled(layer);
-    plan->sums = dpari_seq_sums(layer->type);
+    plan->sums = dpari_wide_type(layer->type);
     plan->comm = comm;
     st = dpari_seq_lay(plan, comm, plan, &need, why);
     if (st != DPAR_OK || comm->mem == NULL) {
@@ -10395,7 +10314,6 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
 {
     dpari_attention_method way;
     int missing, kept;
-    dpar_why why;
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -10410,10 +10328,10 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
     if (missing == 0 || (plan->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why,
-                      "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
-                      plan->comm->rank, missing, plan->head.tokens);
-    return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
+        plan->comm->rank, missing, plan->head.tokens);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
@@ -10523,17 +10441,6 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
     call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
-/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
- * rank, as within ulysses, the queries are those of rank 0. */
-static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
-                              dpari_seq_walk *w)
-{
-    dpari_seq_begin(w, &plan->head.layer, plan->head.layer.tokens.ranks > 1 ? plan->comm->rank : 0,
-                    b->rank);
-    w->k.lo = b->lo;
-    w->k.hi = b->hi;
-}
-
 /* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *plan, int64_t rows, void *out, void *lse)
 {
@@ -10557,7 +10464,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
         void *out = dpari_seq_at(sums, w.q_at * layer->heads * layer->value_width, plan->sums),
@@ -10582,7 +10489,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
  * the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpar_status st = DPAR_OK, ended;
+    dpar_status st = DPAR_OK;
     dpari_seq_block here, next;
     int32_t t;
     here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
@@ -10597,10 +10504,7 @@ static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_ar
         if (st == DPAR_OK) {
             st = dpari_seq_attend(plan, arrays, &here);
         }
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         here = next;
     }
     return st;
@@ -10626,37 +10530,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Does what dpari_seq_delta does, in host memory. */
-static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
-{
-    const int64_t rows = plan->head.tokens * plan->head.layer.heads,
-                  values = plan->head.layer.value_width;
-    const int32_t type = plan->head.layer.type;
-    const dpari_lanes l = dpari_lanes_for(rows * values);
-    DPARI_ROW double room[2][DPARI_ROW_PART];
-    const void *x, *y;
-    int32_t as;
-    int64_t i, j, n;
-    for (i = 0; i < rows; i++) {
-        double sum = 0.0;
-        for (j = 0; j < values; j += n) {
-            const int64_t at = i * values + j;
-            n = dpari_least(DPARI_ROW_PART, values - j);
-            x = dpari_row_at(&l, arrays->out, type, at, n, room[0], &as);
-            y = dpari_row_at(&l, arrays->out_gradient, type, at, n, room[1], &as);
-            sum += l.product(x, y, as, 0.0, n, NULL);
-        }
-        dpari_element_put(plan->delta, plan->sums, i, sum);
-    }
-}
-
 DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_mem_dot d;
-    if (plan->comm->mem == NULL) {
-        dpari_seq_delta_here(plan, arrays);
-        return DPAR_OK;
-    }
     dpari_zero(&d, sizeof d);
     d.to = plan->delta;
     d.a = arrays->out;
@@ -10675,7 +10551,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
     const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (dpari_seq_next(&w)) {
         const int64_t q = w.q_at * layer->heads;
         dpari_seq_call_of(plan, x, b, &w, &call);
@@ -10695,17 +10571,8 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
 static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&plan->head.layer);
-    void *out[1];
-    const void *in[2];
-    if (plan->comm->mem != NULL) {
-        return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums, count, 1);
-    }
-    out[0] = sum->to_k;
-    in[0] = sum->k;
-    in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, count, plan->sums, DPAR_SUM, 0);
-    return DPAR_OK;
+    return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums,
+                            sum->tokens * dpari_seq_each(&plan->head.layer), 1);
 }
 
 /* Returns the block for gradients of this rank's own keys and values from its own queries. It is
@@ -10728,7 +10595,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
                                                     plan->gradients[(t + 1) % 2], plan->sums);
     const dpari_seq_block sum = dpari_seq_block_in(plan, t, plan->gradients[t % 2], plan->sums);
     dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
-    dpar_status st, ended;
+    dpar_status st;
     if (t == 0) {
         mine = dpari_seq_home(plan);
     } else if (t > 1) {
@@ -10742,15 +10609,12 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
     }
     st = dpari_seq_post(plan);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(plan, mine.to_k,
-                             mine.tokens * dpari_seq_each(&plan->head.layer) *
-                                 dpar_type_bytes(plan->sums));
+        st = dpari_do_copy(plan->comm, mine.to_k, NULL,
+                           mine.tokens * dpari_seq_each(&plan->head.layer) *
+                               dpar_type_bytes(plan->sums));
         dpari_seq_attend_back(plan, arrays, here, &mine, dq);
     }
-    ended = dpari_seq_wait(plan);
-    if (st == DPAR_OK) {
-        st = ended;
-    }
+    st = dpari_first_error(st, dpari_seq_wait(plan));
     if (st == DPAR_OK && t > 1) {
         st = dpari_seq_gather(plan, &sum, &mine);
     }
@@ -10764,7 +10628,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
 {
     const int32_t size = plan->comm->size;
     dpari_seq_block here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
-    dpar_status st = dpari_seq_delta(plan, arrays), ended;
+    dpar_status st = dpari_seq_delta(plan, arrays);
     int32_t t;
     here.k = arrays->k;
     here.v = arrays->v;
@@ -10779,10 +10643,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
             dpari_seq_block_in(plan, size - 1, plan->gradients[(size - 1) % 2], plan->sums);
         dpari_seq_pass(plan, &last, &come, plan->sums, 2);
         st = dpari_seq_post(plan);
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         if (st == DPAR_OK) {
             st = dpari_seq_gather(plan, home, &come);
         }
@@ -10810,7 +10671,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     }
     queries = p->head.tokens * layer->heads * layer->width;
     dq = layer->type == p->sums ? arrays->q_gradient : p->q_gradient;
-    st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
+    st = dpari_do_copy(p->comm, dq, NULL, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
         st = way.backward != NULL ? way.backward(p, arrays, dq, &home)
                                   : dpari_seq_ring_back(p, arrays, dq, &home);
@@ -11044,13 +10905,13 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *g
  * that the other ranks do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
-    dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
-                      ulysses->comm->rank, ulysses->whole, ulysses->heads);
-    return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        ulysses->comm, DPAR_E_ARG,
+        "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL", ulysses->comm->rank,
+        ulysses->whole, ulysses->heads);
 }
 
 /* Copies rows of `bytes` bytes. The steps are the bytes from one row to the next. */
@@ -11066,19 +10927,6 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
         t += i + 1 < rows ? to_step : 0;
         f = next;
     }
-}
-
-/* Finds the run of consecutive tokens of a rank that begins with its token `local`, and sets *run
- * to its length. Returns the position of its first token, among all tokens if whole is 1, otherwise
- * among the rank's tokens. Returns -1 if there is no such token. */
-static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
-                                 int whole, int64_t *run)
-{
-    if (whole) {
-        return dpar_split_global(&ulysses->layer.tokens, rank, local, run);
-    }
-    *run = dpar_split_part_count(&ulysses->layer.tokens, rank) - local;
-    return *run > 0 ? local : -1;
 }
 
 /* Copies all tokens from the order of ranks to the order of the sequence, or with `back` from the
@@ -11113,7 +10961,7 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
  * directly to its place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
-    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
+    const int64_t width = ulysses->layer.width;
     dpar_status st = DPAR_OK;
     int32_t rank, first;
     for (rank = 0; rank < ulysses->comm->size && ulysses->tokens > 0 && st == DPAR_OK; rank++) {
@@ -11123,13 +10971,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *i
             own ? dpari_seq_at(to, ulysses->receive_at[rank], ulysses->layer.type)
                 : dpari_seq_at(ulysses->packed, ulysses->send_at[rank], ulysses->layer.type);
         const void *from = dpari_seq_in(in, first * width, ulysses->layer.type);
-        if (ulysses->comm->mem != NULL) {
-            st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
-                               heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
-        } else {
-            dpari_ulysses_rows(piece, heads * each, from, ulysses->heads * each, heads * each,
-                               ulysses->tokens, 0);
-        }
+        st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
+                           heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
     }
     return st;
 }
@@ -11147,7 +10990,7 @@ static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *
         const int32_t rank = (ulysses->comm->rank + k) % ulysses->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
         for (local = 0;; local += run) {
-            i = dpari_ulysses_run(ulysses, rank, local, 1, &run);
+            i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
@@ -11238,16 +11081,16 @@ static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t
     }
 }
 
-/* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
- * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
-static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *out, int32_t stream)
+/* Computes this rank's tokens with all heads directly from piece[rank] of each rank, which has all
+ * tokens with the heads of that rank. */
+static void dpari_ulysses_join(const dpari_ulysses *ulysses, void *out, int32_t stream)
 {
     const int32_t type = ulysses->layer.type, size = ulysses->comm->size, me = ulysses->comm->rank;
     const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
     for (local = 0;; local += run) {
-        i = dpari_ulysses_run(ulysses, me, local, whole, &run);
+        i = dpar_split_global(&ulysses->layer.tokens, me, local, &run);
         if (i < 0) {
             break;
         }
@@ -11269,9 +11112,9 @@ static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *ou
     dpari_kern_rows_end(stream);
 }
 
-/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens, in a
- * device's memory. The sum replaces the first copy in ulysses->packed. */
-static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
+/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens. The
+ * sum replaces the first copy in ulysses->packed. */
+static dpar_status dpari_ulysses_add_packed(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t count = ulysses->tokens * u->width;
@@ -11290,14 +11133,14 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     r.count = r.stride = count;
     r.parts = n;
     r.to_type = r.from_type = u->type;
-    r.sum_type = dpari_seq_sums(u->type);
+    r.sum_type = dpari_wide_type(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
 }
 
-/* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *out)
+/* Does what dpari_ulysses_join does, from pieces that have only the tokens of this rank. */
+static dpar_status dpari_ulysses_join_packed(const dpari_ulysses *ulysses, void *out)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_status st = DPAR_OK;
@@ -11311,7 +11154,7 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *
             }
         }
         if (n > 1) {
-            st = dpari_ulysses_add_there(ulysses, rank, n);
+            st = dpari_ulysses_add_packed(ulysses, rank, n);
             from = dpari_seq_in(ulysses->packed, ulysses->send_at[rank], u->type);
         }
         if (st == DPAR_OK) {
@@ -11343,7 +11186,7 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
         }
         stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
                                                 dpar_type_bytes(plan->layer.type));
-        dpari_ulysses_join(plan, 1, out, stream);
+        dpari_ulysses_join(plan, out, stream);
         return dpari_ulysses_end(plan, &peers, plan->receive);
     }
     if (plan->ordered != NULL) {
@@ -11363,10 +11206,7 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
                 plan->piece[i] = dpari_seq_in(plan->packed, plan->send_at[i], plan->layer.type);
             }
         }
-        if (plan->comm->mem != NULL) {
-            return dpari_ulysses_join_there(plan, out);
-        }
-        dpari_ulysses_join(plan, 0, out, 0);
+        st = dpari_ulysses_join_packed(plan, out);
     }
     return st;
 }
@@ -11411,9 +11251,7 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
 {
     const dpar_attention_desc *layer = &one->head.layer;
     const size_t each = (size_t)dpar_type_bytes(layer->type);
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     dpari_zero(x, sizeof *x);
     x->q = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_Q), each);
     x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
@@ -11657,22 +11495,10 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *method)
     method->backward = dpari_ulysses_backward;
 }
 
-/* ==== train/expert.c ==== */
+/* ==== train/router.c ==== */
 
-/* Router, routing and exchange of tokens for mixtures of experts.
- *
- * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
- * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
- * divides the expert's rows among the ranks, first choices first, and answers how many rows each
- * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
- * exchange nothing else.
- *
- * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
- * order of choices. There are three implementations with the same bits: direct reads from the
- * arrays of the other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums
- * on a device. */
-
-/* ---- the router ------------------------------------------------------------------------------ */
+/* The router of a mixture of experts: chooses experts by their scores, in plain loops in f64, and
+ * computes its gradients. */
 
 /* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
  * function needs are not NULL. */
@@ -11739,24 +11565,17 @@ static double dpari_router_scores(const dpar_router *router, const void *logits,
     return 1.0;
 }
 
-/* True if an expert with score a is chosen before one with score b, where b has the lower index.
- * Equal scores keep their order, and NaN ranks last. */
-static int dpari_router_higher(double a, double b)
-{
-    return a > b || (a == a && b != b);
-}
-
 /* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
  * the end of the sorted list, so that equal ones stay in the order of their indices. */
 static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
     for (e = 0; e < router->experts; e++) {
-        if (n == router->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
+        if (n == router->choices && !dpari_higher(by[e], by[chosen[n - 1]])) {
             continue;
         }
         at = n < router->choices ? n++ : n - 1;
-        for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
+        for (; at > 0 && dpari_higher(by[e], by[chosen[at - 1]]); at--) {
             chosen[at] = chosen[at - 1];
         }
         chosen[at] = e;
@@ -11874,21 +11693,6 @@ static void dpari_router_loads(const dpar_router *router, double *sums, dpar_rou
         tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
 }
 
-/* Breaks the communicator with a message, so that the other ranks notice. Copies it to *why unless
- * why is NULL. */
-static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
-                                                 dpar_why *why)
-{
-    dpar_why text;
-    dpar_status st;
-    (void)dpari_wrong(&text, "rank %d: %s", comm->rank, said->text);
-    st = dpari_comm_wrong_all(comm, DPAR_E_ARG, &text);
-    if (why != NULL) {
-        *why = comm->why;
-    }
-    return st;
-}
-
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
 static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, double *sums,
@@ -11924,7 +11728,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *c
         st = dpari_router_chosen(router, tokens, arrays->chosen, &said);
     }
     if (st != DPAR_OK) {
-        return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
+        return comm == NULL ? st
+                            : dpari_comm_wrong_all(comm, st, "rank %d: %s", comm->rank, said.text);
     }
     n = 2 * (int64_t)router->experts + 1;
     dpari_zero(arrays->sums, (size_t)n * sizeof *arrays->sums);
@@ -12014,70 +11819,17 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
     return st;
 }
 
+/* ==== train/expert.c ==== */
+
+/* Plans and routings of mixtures of experts.
+ *
+ * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
+ * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
+ * divides the expert's rows among the ranks, first choices first, and answers how many rows each
+ * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
+ * exchange nothing else. */
+
 /* ---- layers and their memory ----------------------------------------------------------------- */
-
-/* A plan. The public part comes first, so that a pointer to it is a pointer to the plan. */
-typedef struct dpari_experts {
-    dpar_experts_plan head;
-    dpar_comm *comm;
-    /* number of counts per expert: with DPAR_EXPERTS_DROP_POSITION k, one for each position of a
-     * choice, otherwise 1 */
-    int32_t slots;
-    int32_t tag;    /* from a hash of the layer, the same on all ranks */
-    int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
-
-    /* The exchange of counts. For each rank: the number of tokens, then [slots][experts of the
-     * receiving rank] counts. */
-    int32_t *sent_counts, *received_counts;
-    int64_t *sent_number, *received_number; /* [ranks] length of these lists for each rank */
-
-    int32_t *tally;          /* [slots][experts] number of choices, or of free rows */
-    int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
-    int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
-    /* [experts] next position of each expert in a list that is sorted by expert; in
-     * dpari_expert_find the offset from a kept choice to its row in from[e] */
-    int64_t *fill;
-
-    /* [experts] the array that contains the rows of each expert. The rest, [2][k], holds the rows
-     * of two tokens that are added, with the weights by[2][k]. */
-    const void **from;
-    double *by;
-
-    dpari_peer *peer; /* [ranks] */
-    void *packed;     /* rows of the kept choices in the order of experts, as they are sent */
-    void *staged;     /* rows in the order of ranks; NULL if that is the order of experts */
-
-    /* Memory of the device if comm->mem is one. It contains packed, staged, `weight`, and copies
-     * (place, token, choice) of three arrays of the routing `indexed`, whose tag was indexed_tag.
-     */
-    void *device;
-    int64_t device_bytes;
-    int32_t *place, *token, *choice;
-    void *weight; /* weights of the kept choices, in the order of experts */
-    const struct dpari_routing *indexed;
-    int32_t indexed_tag;
-
-    /* memory for one routing if dpar_experts_make allocated the plan without comm->mem, or NULL */
-    void *routing_memory;
-    dpar_mem_span *span; /* on a device: [ranks][own], and at least DPARI_EXPERT_INDICES */
-} dpari_experts;
-
-/* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
- * routing. The kept choices are sorted by expert, then by token. */
-typedef struct dpari_routing {
-    dpar_experts_routing head;
-    int64_t *send;   /* [ranks] rows that are sent to each rank */
-    int64_t *take;   /* [ranks] rows that are received from each rank */
-    int32_t *choice; /* [kept] index token k + position of each kept choice */
-    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert of this rank */
-    int64_t *piece;  /* [ranks][own] number of rows of that piece */
-    int64_t *start;  /* [experts] first kept choice of each expert */
-    int32_t *expert; /* [tokens][k] expert of each choice that is kept */
-    int32_t *token;  /* [kept] token of each kept choice; NULL without a device */
-    int32_t tag;     /* identifies the layer and this call of dpar_experts_route on all ranks */
-} dpari_routing;
-
-enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
 /* Returns the capacity factor in millionths, or 0 if it is outside of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
@@ -12161,12 +11913,6 @@ static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-/* Returns the type of the weights of a layer. */
-static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
-{
-    return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Assigns memory from byte *used on to the buffers for rows and, for a device, to the copies of a
  * routing's arrays. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
@@ -12187,7 +11933,7 @@ static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, uns
         plan->token = (int32_t *)dpari_room_take(&room, most, 4);
         plan->choice = (int32_t *)dpari_room_take(&room, most, 4);
         plan->weight =
-            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(layer)));
+            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_wide_type(layer->type)));
     }
     *used = room.used;
 }
@@ -12199,9 +11945,7 @@ static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *com
 {
     const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t ranks = comm->size, experts = layer->experts.count;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *plan);
     plan->head.count = (int32_t)dpar_split_part_count(&layer->experts, comm->rank);
     plan->head.first = (int32_t)dpar_split_part_first(&layer->experts, comm->rank);
@@ -12241,9 +11985,7 @@ static DPARI_COLD int64_t dpari_expert_place_routing(const dpari_experts *plan,
                                                      unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *routing);
     routing->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
     routing->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
@@ -12410,12 +12152,6 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
-/* Returns the number of choices of the tokens of a routing, including dropped ones. */
-static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
-{
-    return routing->head.tokens * plan->head.layer.choices;
-}
-
 /* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
  * there is none. */
 static int64_t dpari_expert_invalid_token(const dpar_experts_desc *layer, int64_t tokens,
@@ -12493,7 +12229,7 @@ static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
-    return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
+    return dpari_higher(x, y) || (!dpari_higher(y, x) && a < b);
 }
 
 /* Moves a[at] down to its place in a heap of n choices, whose first element is the one to drop
@@ -12523,7 +12259,7 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_
                                                int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(plan, routing), experts = plan->head.layer.experts.count;
-    const int32_t type = dpari_expert_weights(&plan->head.layer);
+    const int32_t type = dpari_wide_type(plan->head.layer.type);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
         plan->fill[e] = at;
@@ -12614,8 +12350,7 @@ static void dpari_expert_sort(dpari_experts *plan, int64_t tokens, int back)
     }
 }
 
-/* Returns the sum of counts over the other ranks. */
-static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
+DPARI_INTERNAL int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
 {
     int64_t n = 0;
     int32_t rank;
@@ -12625,10 +12360,9 @@ static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
     return n;
 }
 
-/* Exchanges values between ranks, and counts the bytes sent. Except for direct reads, this function
- * sends all data of this module. */
-static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const int64_t *in_count,
-                                     void *out, const int64_t *out_count, int32_t type)
+DPARI_INTERNAL dpar_status dpari_expert_send(dpari_experts *plan, const void *in,
+                                             const int64_t *in_count, void *out,
+                                             const int64_t *out_count, int32_t type)
 {
     const dpar_status st =
         dpar_all_to_all_v(plan->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
@@ -12758,12 +12492,6 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-/* Returns st, and copies the communicator's message to *why. */
-static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
-{
-    return dpari_repeat(st, why, comm->why.text);
-}
-
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why)
@@ -12783,11 +12511,12 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
-        return dpari_expert_wrong(p->comm, &said, why);
+        st = dpari_comm_wrong_all(p->comm, DPAR_E_ARG, "rank %d: %s", p->comm->rank, said.text);
+    } else {
+        st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     }
-    st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
@@ -12799,7 +12528,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     dpari_expert_drop_own(p, r, chosen, choices->weight);
     st = dpari_expert_exchange(p, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
@@ -12823,6 +12552,14 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     return st;
 }
+
+/* ==== train/expert_rows.c ==== */
+
+/* Exchanges the rows of experts: dispatch, combine and their backward (expert.h).
+ *
+ * An expert's rows are in the order of ranks and tokens, and results are summed in the order of
+ * choices. There are three implementations with the same bits: direct reads from the arrays of the
+ * other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums on a device. */
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
@@ -12918,7 +12655,7 @@ static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *ro
                                                routing->head.position[i] + plan->fill[e]);
             z->by[z->count++] =
                 weight != NULL
-                    ? dpari_element_get(weight, dpari_expert_weights(&plan->head.layer), i)
+                    ? dpari_element_get(weight, dpari_wide_type(plan->head.layer.type), i)
                     : 1.0;
         }
     }
@@ -13027,16 +12764,16 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
 {
-    const int64_t weights = dpari_expert_choices(plan, routing);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = routing;
     a[DPARI_EXPERT_ROUTING].bytes = plan->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
     a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&plan->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
-    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (plan->head.layer.type != DPAR_F64) {
-        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    a[DPARI_EXPERT_WEIGHTS].bytes = 0;
+    if (what == DPARI_EXPERT_COMBINE_BACK) {
+        a[DPARI_EXPERT_WEIGHTS].bytes = dpari_expert_choices(plan, routing) *
+                                        dpar_type_bytes(dpari_wide_type(plan->head.layer.type));
     }
     return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
 }
@@ -13058,16 +12795,15 @@ static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_rout
     dpar_comm *comm = plan->comm;
     const int64_t *take = back ? routing->send : routing->take;
     const int64_t *give = back ? routing->take : routing->send;
-    dpar_why why;
     int32_t rank;
     for (rank = 0; rank < comm->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
         if (theirs[comm->rank] != take[rank]) {
-            (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "experts: rank %d sends %ld rows to rank %d, which expects %ld; their "
-                            "routings must be from the same call of dpar_experts_route",
-                            rank, theirs[comm->rank], comm->rank, take[rank]);
-            return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
+            return dpari_comm_wrong_all(
+                comm, DPAR_E_MISMATCH,
+                "experts: rank %d sends %ld rows to rank %d, which expects %ld; their routings "
+                "must be from the same call of dpar_experts_route",
+                rank, theirs[comm->rank], comm->rank, take[rank]);
         }
     }
     return DPAR_OK;
@@ -13108,7 +12844,7 @@ static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const vo
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(layer));
             dpari_expert_scale(at, row, layer,
-                               dpari_element_get(weight, dpari_expert_weights(layer), mine));
+                               dpari_element_get(weight, dpari_wide_type(layer->type), mine));
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(layer), stream);
         }
@@ -13219,7 +12955,7 @@ static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const voi
     m.choices = k;
     m.width = plan->head.layer.width;
     m.to_type = m.from_type = plan->head.layer.type;
-    m.weight_type = dpari_expert_weights(&plan->head.layer);
+    m.weight_type = dpari_wide_type(plan->head.layer.type);
     m.index.at = index;
     m.index.type = DPAR_I32;
     return rows > 0 ? dpari_do_combine(plan->comm, &m) : DPAR_OK;
@@ -13236,7 +12972,7 @@ static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_
     }
     if (st == DPAR_OK) {
         st = dpari_expert_gather(plan, plan->weight, weight, plan->choice, routing->head.kept,
-                                 dpar_type_bytes(dpari_expert_weights(&plan->head.layer)));
+                                 dpar_type_bytes(dpari_wide_type(plan->head.layer.type)));
     }
     if (st != DPAR_OK) {
         return st;
@@ -13249,7 +12985,7 @@ static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_
 static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
                                      const void *dy, const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&plan->head.layer), there = plan->comm->mem != NULL;
+    const int32_t type = dpari_wide_type(plan->head.layer.type), there = plan->comm->mem != NULL;
     const dpar_status st = there ? dpari_expert_index(plan, routing) : DPAR_OK;
     dpar_mem_dot d;
     if (st != DPAR_OK) {
@@ -13383,7 +13119,6 @@ static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_ro
 {
     const int64_t token_count = routing != NULL ? routing->head.tokens : 0;
     const int64_t row_count = routing != NULL ? routing->head.rows : 0;
-    dpar_why said;
     if (plan == NULL) {
         return DPAR_E_ARG;
     }
@@ -13391,10 +13126,10 @@ static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_ro
         (rows || row_count == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said,
-                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-                      token_count, row_count);
-    return dpari_expert_wrong(plan->comm, &said, NULL);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: experts: an array that this call needs for %ld tokens or %ld rows is NULL",
+        plan->comm->rank, token_count, row_count);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
@@ -13527,6 +13262,11 @@ static int dpari_pl_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
+static int dpari_pl_sends(int32_t kind)
+{
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
+}
+
 /* True for F, B and I: the actions that have an input and an output. */
 static int dpari_pl_passes(int32_t kind)
 {
@@ -13638,9 +13378,7 @@ static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_com
     const int64_t n = schedule->begin[comm->rank + 1] - schedule->begin[comm->rank];
     const int64_t messages = dpari_pl_count_messages(schedule, comm->rank);
     dpar_schedule_check_desc run;
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *pipeline);
     dpari_zero(pipeline, sizeof *pipeline);
     pipeline->actions = n;
@@ -13858,52 +13596,40 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scra
     return dpari_pl_assign_local(pipeline, w, why);
 }
 
-/* Sets the size of the slots of a pool to at least `each` bytes. Returns the size of the pool. */
-static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
-{
-    pool->each = dpari_room_up(each);
-    return pool->each * pool->count;
-}
-
-/* Places a pool at *at and advances *at. */
-static void dpari_pl_pool_place(dpari_pl_pool *pool, unsigned char **at)
-{
-    pool->at = *at;
-    *at += pool->each * pool->count;
-}
-
 /* Allocates the slots of all pools. */
 static dpar_status dpari_pl_allocate_slots(dpar_pipeline *pipeline, dpar_why *why)
 {
+    enum { POOLS = 5 };
+    const dpar_pipeline_desc *desc = &pipeline->desc;
+    dpari_pl_pool *const pool[POOLS] = {&pipeline->receive, &pipeline->send, &pipeline->local,
+                                        &pipeline->activation, &pipeline->weight};
+    int64_t most = 0, bytes = 0, slots = 0;
     unsigned char *at;
-    int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < pipeline->desc.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
+    for (i = 0; i < desc->schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(desc, i));
     }
     /* at least 1 byte, so that dpari_pl_slot does not return NULL for a message's slot */
-    most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
-    bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
-            dpari_pl_pool_bytes(&pipeline->send, most) +
-            dpari_pl_pool_bytes(&pipeline->local, most) +
-            dpari_pl_pool_bytes(&pipeline->activation, pipeline->desc.activation_bytes) +
-            dpari_pl_pool_bytes(&pipeline->weight, pipeline->desc.weight_bytes);
+    most = dpari_room_up(dpari_most(1, most * dpar_type_bytes(desc->type)));
+    pipeline->receive.each = pipeline->send.each = pipeline->local.each = most;
+    pipeline->activation.each = dpari_room_up(desc->activation_bytes);
+    pipeline->weight.each = dpari_room_up(desc->weight_bytes);
+    for (i = 0; i < POOLS; i++) {
+        slots += pool[i]->count;
+        bytes += pool[i]->each * pool[i]->count;
+    }
     st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
         pipeline->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes",
-                         (int64_t)pipeline->receive.count + pipeline->send.count +
-                             pipeline->local.count + pipeline->activation.count +
-                             pipeline->weight.count,
+        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes", slots,
                          bytes);
     }
     at = (unsigned char *)pipeline->slots;
-    dpari_pl_pool_place(&pipeline->receive, &at);
-    dpari_pl_pool_place(&pipeline->send, &at);
-    dpari_pl_pool_place(&pipeline->local, &at);
-    dpari_pl_pool_place(&pipeline->activation, &at);
-    dpari_pl_pool_place(&pipeline->weight, &at);
+    for (i = 0; i < POOLS; i++) {
+        pool[i]->at = at;
+        at += pool[i]->each * pool[i]->count;
+    }
     return DPAR_OK;
 }
 
@@ -14108,10 +13834,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
     }
     st = dpari_pl_release(pipeline);
     dpari_object_release(pipeline->made);
-    if (pipeline->desc.memory == NULL) {
-        dpari_object_release(pipeline);
-    }
-    return st;
+    return dpari_object_end(st, pipeline->desc.memory == NULL ? pipeline : NULL);
 }
 
 DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline,
@@ -14192,7 +13915,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
 static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *action = &pipeline->list[k];
-    const int sends = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    const int sends = dpari_pl_sends(action->kind);
     const int forward = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_F;
     const dpar_action_slots *slots = &pipeline->item[k].slots;
     dpari_zero(call, sizeof *call);
@@ -14218,9 +13941,8 @@ static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_c
                           int32_t n)
 {
     const dpar_action *action = &pipeline->list[k];
-    const int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
-                             ? (int32_t)DPAR_CALL_SEND
-                             : (int32_t)DPAR_CALL_RECV;
+    const int32_t kind =
+        dpari_pl_sends(action->kind) ? (int32_t)DPAR_CALL_SEND : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
     while (i < n && (call[i].kind != kind || call[i].root != action->peer)) {
         i++;
@@ -14452,12 +14174,10 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32
         st = dpar_barrier(pipeline->comm, NULL);
     }
     pipeline->under_way = 0;
-    if (st != DPAR_OK) {
-        dpari_pl_give_up(pipeline, st);
-    }
     if (st == DPAR_OK) {
         return st;
     }
+    dpari_pl_give_up(pipeline, st);
     return dpari_repeat(st, why, pipeline->comm->why.text);
 }
 

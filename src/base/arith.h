@@ -145,10 +145,28 @@ DPARI_FN double dpari_mostf(double a, double b)
     return a > b ? a : b;
 }
 
+/* True if a is above b, where NaN is below all numbers. */
+DPARI_FN int dpari_higher(double a, double b)
+{
+    return a > b || (a == a && b != b);
+}
+
 /* True if x is neither NaN nor infinite. */
 DPARI_FN int dpari_finite(double x)
 {
     return x - x < 1.0 && x - x > -1.0;
+}
+
+/* True if v is 0 or 1. */
+DPARI_FN int dpari_is_flag(int32_t v)
+{
+    return v == 0 || v == 1;
+}
+
+/* Returns the first of two errors, or DPAR_OK if there is none. */
+DPARI_FN dpar_status dpari_first_error(dpar_status first, dpar_status second)
+{
+    return first != DPAR_OK ? first : second;
 }
 
 DPARI_FN void dpari_zero(void *at, size_t bytes)

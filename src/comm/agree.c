@@ -431,14 +431,18 @@ DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *comm, const char *f
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st,
-                                                      const dpar_why *why)
+                                                      const char *form, ...)
 {
+    dpar_why why;
+    va_list list;
     if (comm->status < 0) {
         return comm->status;
     }
-    dpar_comm_abort(comm, st, why->text);
-    comm->why = *why;
-    return st;
+    va_start(list, form);
+    (void)dpari_say_list(st, &why, form, &list);
+    va_end(list);
+    dpar_comm_abort(comm, st, why.text);
+    return dpari_repeat(st, &comm->why, why.text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -86,7 +86,8 @@ DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reports a failure of this rank in a call in which other ranks may already wait: breaks the
  * communicator, so that all ranks fail with st and this message. */
-DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const char *form, ...)
+    DPARI_PRINTF(3, 4);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -100,6 +101,13 @@ typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
 } dpari_room;
+DPARI_FN dpari_room dpari_room_of(void *memory)
+{
+    dpari_room room;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    return room;
+}
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 #endif

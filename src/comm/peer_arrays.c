@@ -5,7 +5,7 @@
  * Ranks exchange references to their arrays in an all-gather, and then read what they need. A final
  * barrier ensures that no rank changes its array while others read it. If any array is not in
  * registered memory, all ranks find that out in the all-gather and use an all-to-all instead.
- * Called by train/expert.c and train/ulysses.c. */
+ * Called by train/expert_rows.c and train/ulysses.c. */
 #include "peer_arrays.h"
 
 #include "comm.h"

@@ -21,6 +21,12 @@ DPARI_FN int dpari_is_wide(int32_t type)
     return type == DPAR_F64 || type == DPAR_F32;
 }
 
+/* Returns the wide type for sums and weights of a type: F64 for F64, otherwise F32. */
+DPARI_FN int32_t dpari_wide_type(int32_t type)
+{
+    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
 /* True for the roundings that are allowed: F64 to F32, and F32 to 16 bits. */
 DPARI_FN int dpari_narrows(int32_t from, int32_t to)
 {

@@ -123,8 +123,9 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* Adds a span of F32 or 16-bit elements in F32. The result is that of sums in f64, because the sum
- * of two such numbers in f64, rounded to F32, equals their sum in F32 (Figueroa 1995). */
+/* Adds a span to one of the same type, or 16-bit elements to F32, in the wider of F32 and the type.
+ * The result is that of sums in f64, because the sum of two F32 or 16-bit numbers in f64, rounded
+ * to F32, equals their sum in F32 (Figueroa 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -149,8 +150,7 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
     } else if (one && !s->accumulate && differ && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
-    } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
-               (a == b || a == DPAR_F32)) {
+    } else if (one && s->accumulate && (a == b || (a == DPAR_F32 && b != DPAR_F64))) {
         dpari_mem_span_add(s);
     } else if (s->from != NULL && !s->accumulate && a == DPAR_F32 && b == DPAR_F32) {
         dpari_kern_scaled((float *)s->to, (const float *)s->from, s->scale, s->count);

@@ -45,7 +45,7 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimiz
     if (optimizer->moment_type != DPAR_TYPE_NONE) {
         return optimizer->moment_type;
     }
-    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    return dpari_wide_type(weight_type);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)

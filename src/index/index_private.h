@@ -86,16 +86,6 @@ DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int
  * for a neighbourhood. */
 DPARI_API int dpari_window_reads(const dpar_window *window, int64_t inputs, int64_t outputs,
                                  int64_t y0, int64_t y1, int64_t *lo, int64_t *hi);
-/* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
- * (kernel - 1) - pad + 1). Returns 0, without writing, if y1 <= y0, y0 < 0 or y1 - 1 > 2^61 /
- * stride. */
-DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi);
-/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. Returns 0, without
- * writing, if that is empty, y0 < 0 or y1 - 1 > 2^61. */
-DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
-                                      int64_t y1, int64_t *lo, int64_t *hi);
 
 /* ---- of this header's own modules ---- */
 

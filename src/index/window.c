@@ -271,37 +271,6 @@ DPARI_INTERNAL void dpari_window_whole(const dpar_window *window, int64_t inputs
     *y1 = end;
 }
 
-DPARI_API int dpari_window_needs(const dpar_window *window, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi)
-{
-    int64_t s = dpari_window_stride(window);
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
-        return 0;
-    }
-    *lo = s * y0 - window->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(window) - window->pad_low + 1;
-    return 1;
-}
-
-DPARI_API int dpari_window_transposed(const dpar_window *window, int64_t inputs, int64_t y0,
-                                      int64_t y1, int64_t *lo, int64_t *hi)
-{
-    int64_t s = dpari_window_stride(window), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
-        return 0;
-    }
-    first = -dpari_floor_div(-(y0 + window->pad_low - dpari_window_reach(window)), s);
-    last = dpari_floor_div(y1 - 1 + window->pad_low, s) + 1;
-    first = dpari_most(0, first);
-    last = dpari_least(inputs, last);
-    if (last <= first) {
-        return 0;
-    }
-    *lo = first;
-    *hi = last;
-    return 1;
-}
-
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inputs, int64_t i)
 {
     int64_t d = dpari_window_dilation(window), group, members, first;

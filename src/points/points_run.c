@@ -111,7 +111,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
         of, vectors + 2 * (places + packed) + (plan->messages_to > 0 ? 2 : 1) * packed, &memory);
     if (status != DPAR_OK) {
         dpar_why why = of->why;
-        return dpari_comm_wrong_all(plan->head.comm, status, &why);
+        return dpari_comm_wrong_all(plan->head.comm, status, "%s", why.text);
     }
     plan->staging = (unsigned char *)memory;
     plan->vector = (dpari_pt_vector *)memory;

@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Runs layers of networks on a field that ranks share.
  *
- * Planning proceeds dim by dim. The blocks of outputs decide which inputs a rank reads, and these
- * inputs decide its halo and padding. The plan has a halo exchange whose windows cover both, so
- * that halo_exchange.h does the communication.
- *
- * In forward the exchange begins, and the kernel runs on the core: the outputs that read only own
+ * The plan has a halo exchange that covers the inputs that a rank reads (spatial_boxes.h). In
+ * forward the exchange begins, and the kernel runs on the core: the outputs that read only own
  * points and constants. Then the exchange ends, padding is filled dim by dim, so that corners are
  * filled from corners, and the kernel runs on the slabs around the core. Backward runs the adjoint
  * steps in reverse order: gradients of padding are added to the points from which it was copied,
- * the last dim first, and gradients of halos are added to those of their owners.
- *
- * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
+ * the last dim first, and gradients of halos are added to those of their owners. */
 #include "spatial.h"
 
 #include "../base/arith.h"
 #include "../base/base_private.h"
-#include "../base/real.h"
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
@@ -24,9 +18,7 @@
 #include "../halo/halo_exchange_private.h"
 #include "../halo/halo_traffic.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
-#include "../index/index_private.h"
-#include "../train/layer_calls.h"
+#include "spatial_boxes.h"
 
 /* A plan: the public part and the private fields. */
 typedef struct dpari_spatial {
@@ -39,708 +31,25 @@ typedef struct dpari_spatial {
     unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
 } dpari_spatial;
 
-/* ---- one dim: extents ------------------------------------------------------------------------ */
+/* ---- planning -------------------------------------------------------------------------------- */
 
-/* The largest extent, kernel, stride, dilation and pad. Products of two of them then fit in an
- * int64_t. */
-static const int64_t dpari_spatial_limit = INT64_C(1) << 30;
-
-/* True if the layer has a window along the dim. Other dims are left as they are. */
-static int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
+/* Returns the bytes of a plan before its halo exchange: its struct, and from a multiple of
+ * DPARI_ROOM_ALIGN on the cuts of outputs that follow. */
+static int64_t dpari_spatial_own_bytes(const dpar_spatial_desc *layer)
 {
-    return layer->window[d].kernel != 0;
-}
-
-static int64_t dpari_spatial_stride(const dpar_spatial_desc *layer, int32_t d)
-{
-    return layer->window[d].stride > 0 ? layer->window[d].stride : 1;
-}
-
-static int64_t dpari_spatial_dilation(const dpar_spatial_desc *layer, int32_t d)
-{
-    return layer->window[d].dilation > 0 ? layer->window[d].dilation : 1;
-}
-
-/* Returns the distance from the first tap to the last. */
-static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
-{
-    return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
-}
-
-/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends instead.
- */
-static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
-{
-    if (layer->kind == DPAR_SPATIAL_INTERPOLATION && layer->padding[d] == DPAR_SPATIAL_PAD_ZERO) {
-        return DPAR_SPATIAL_PAD_REPLICATE;
-    }
-    return layer->padding[d];
-}
-
-/* Returns the outputs of a transposed convolution of n inputs, without output padding.
- *
- * most: receives the outputs with the largest output padding that makes sense. */
-static int64_t dpari_spatial_spread(const dpar_spatial_desc *layer, int32_t d, int64_t n,
-                                    int64_t *most)
-{
-    const int64_t least = (n - 1) * dpari_spatial_stride(layer, d) - layer->window[d].pad_low -
-                          layer->window[d].pad_high + dpari_spatial_reach(layer, d) + 1;
-    *most =
-        least + dpari_most(dpari_spatial_stride(layer, d), dpari_spatial_dilation(layer, d)) - 1;
-    return least;
-}
-
-/* Returns the kind of window of dpar.h for a kind of layer. */
-static int32_t dpari_spatial_window_kind(int32_t kind)
-{
-    switch (kind) {
-    case DPAR_SPATIAL_TRANSPOSED: return DPAR_WINDOW_TRANSPOSED;
-    case DPAR_SPATIAL_INTERPOLATION: return DPAR_WINDOW_INTERPOLATION;
-    case DPAR_SPATIAL_NEIGHBOURHOOD: return DPAR_WINDOW_NEIGHBOURHOOD;
-    default: return DPAR_WINDOW_CONVOLUTION;
-    }
-}
-
-/* Sets the window of a dim for dpar.h. Returns 0 if the layer does not touch the dim. */
-static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_window *window)
-{
-    int64_t most;
-    *window = layer->window[d];
-    if (!dpari_spatial_touches(layer, d)) {
-        return 0;
-    }
-    window->kind = dpari_spatial_window_kind(layer->kind);
-    window->align_corners = layer->align_corners;
-    if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
-        window->stride = 1;
-        window->ceil_mode = 0;
-        window->pad_low = 0;
-        window->pad_high = 0;
-    }
-    if (layer->kind ==
-        DPAR_SPATIAL_TRANSPOSED) { /* output padding means that less of the high pad is cut off */
-        const int64_t more =
-            layer->out_extent[d] - dpari_spatial_spread(layer, d, layer->in.extent[d], &most);
-        window->pad_high -= dpari_least(window->pad_high, dpari_most(0, more));
-    }
-    if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD && layer->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
-        window->kind = DPAR_WINDOW_CONVOLUTION; /* on a ring all neighbourhoods are centred */
-        window->pad_low = window->kernel / 2 * dpari_spatial_dilation(layer, d);
-        window->pad_high = dpari_spatial_reach(layer, d) - window->pad_low;
-    }
-    return 1;
-}
-
-/* Checks a dim of a layer that is not a convolution, and sets *m to its outputs. */
-static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, int32_t d, int64_t *m,
-                                              dpar_why *why)
-{
-    const int64_t n = layer->in.extent[d];
-    const dpar_window *window = &layer->window[d];
-    int64_t most;
-    if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
-        dpar_window keys = *window;
-        keys.kind =
-            DPAR_WINDOW_NEIGHBOURHOOD; /* checked for rings, too, where no key may be seen twice */
-        return dpar_window_outputs(&keys, n, m, why);
-    }
-    if (layer->kind == DPAR_SPATIAL_INTERPOLATION) {
-        *m = layer->out_extent[d];
-        if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
-            (window->kernel != 1 && window->kernel != 2 && window->kernel != 4)) {
-            return dpari_wrong(
-                why,
-                "dim %d: %ld outputs are interpolated from %ld points with %ld taps; 1 to 2^30 "
-                "outputs and points and 1, 2 or 4 taps are allowed",
-                d, *m, n, window->kernel);
-        }
-        return DPAR_OK;
-    }
-    *m = dpari_spatial_spread(layer, d, n, &most);
-    if (layer->out_extent[d] > 0) { /* dpari_spatial_extent refuses fewer outputs */
-        *m = dpari_most(layer->out_extent[d], *m);
-    }
-    if (*m < 1 || *m > most || layer->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
-        return dpari_wrong(
-            why,
-            "dim %d: a transposed convolution has %ld outputs and padding %d; 1 to %ld outputs and "
-            "padding 0 are allowed",
-            d, *m, layer->padding[d], most);
-    }
-    return DPAR_OK;
-}
-
-/* Checks a dim of a layer and sets *m to its outputs. */
-static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *layer, int32_t d,
-                                                   int64_t *m, dpar_why *why)
-{
-    const dpar_window *window = &layer->window[d];
-    const int64_t n = layer->in.extent[d];
-    dpar_status status;
-    *m = n;
-    if (n < 1) {
-        return dpari_wrong(why, "dim %d has %ld points, but needs at least 1", d, n);
-    }
-    if (!dpari_spatial_touches(layer, d)) {
-        return DPAR_OK;
-    }
-    if (layer->padding[d] < DPAR_SPATIAL_PAD_ZERO || layer->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
-        return dpari_wrong(why, "dim %d: padding is %d; 0 to 4 are allowed", d, layer->padding[d]);
-    }
-    if (window->kernel < 0 || window->kernel > dpari_spatial_limit || window->stride < 0 ||
-        window->dilation < 0 || window->stride > dpari_spatial_limit ||
-        window->dilation > dpari_spatial_limit || window->pad_low < 0 || window->pad_high < 0 ||
-        window->pad_low > dpari_spatial_limit || window->pad_high > dpari_spatial_limit ||
-        layer->out_extent[d] < 0 || n > dpari_spatial_limit) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "dim %d of %ld points, kernel %ld, stride %ld: one of them, or dilation, a pad or "
-            "out_extent, is not in 0 to 2^30",
-            d, n, window->kernel, window->stride);
-    }
-    if (layer->kind == DPAR_SPATIAL_CONVOLUTION) {
-        status = dpar_window_outputs(window, n, m, why);
-    } else {
-        status = dpari_spatial_other_extent(layer, d, m, why);
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (layer->out_extent[d] != 0 && layer->out_extent[d] != *m) {
-        return dpari_wrong(why, "dim %d: out_extent is %ld, but there are %ld outputs", d,
-                           layer->out_extent[d], *m);
-    }
-    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && layer->padding[d] == DPAR_SPATIAL_PAD_REFLECT &&
-        (window->pad_low >= n || window->pad_high >= n)) {
-        return dpari_wrong(why, "dim %d: pads of %ld and %ld are too large to reflect %ld points",
-                           d, window->pad_low, window->pad_high, n);
-    }
-    return DPAR_OK;
-}
-
-/* ---- one dim: what outputs read -------------------------------------------------------------- */
-
-/* Returns the input at or before output y of an interpolation.
- *
- * fraction: receives the distance from that input to y, 0 <= fraction < 1. */
-static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, int64_t y,
-                                    double *fraction)
-{
-    const int64_t n = layer->in.extent[d], m = layer->out_extent[d];
-    int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
-    if (layer->align_corners) {
-        over = y * (n - 1);
-        under = m > 1 ? m - 1 : 1;
-    } else if (layer->window[d].kernel == 1) {
-        over = y * n; /* nearest, as in PyTorch, without the half */
-        under = m;
-    }
-    first = dpari_floor_div(over, under);
-    *fraction = (double)(over - first * under) / (double)under;
-    return first;
-}
-
-/* Sets [*lo, *hi) to the inputs that the outputs [y0, y1) read, padding included. Returns 0 if they
- * read none. */
-static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
-                               int64_t *lo, int64_t *hi)
-{
-    const int64_t n = layer->in.extent[d], k = layer->window[d].kernel;
-    dpar_window keys;
-    double fraction;
-    if (y1 <= y0) {
-        return 0;
-    }
-    if (!dpari_spatial_touches(layer, d)) {
-        *lo = y0;
-        *hi = y1;
-        return 1;
-    }
-    switch (layer->kind) {
-    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&layer->window[d], y0, y1, lo, hi);
-    case DPAR_SPATIAL_TRANSPOSED:
-        return dpari_window_transposed(&layer->window[d], n, y0, y1, lo, hi);
-    case DPAR_SPATIAL_INTERPOLATION:
-        *lo = dpari_spatial_source(layer, d, y0, &fraction) - (k == 4);
-        *hi = dpari_spatial_source(layer, d, y1 - 1, &fraction) - (k == 4) + k;
-        return 1;
-    default: break;
-    }
-    (void)dpari_spatial_window(layer, d, &keys);
-    return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
-}
-
-/* Returns how many of the taps are in [lo, hi). */
-static int64_t dpari_spatial_within(const dpar_spatial_tap_range *taps, int64_t lo, int64_t hi)
-{
-    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - taps->first), taps->step));
-    const int64_t b = dpari_least(taps->count, -dpari_floor_div(-(hi - taps->first), taps->step));
-    return dpari_most(0, b - a);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer, int32_t dim,
-                                                  int64_t y, dpar_spatial_tap_range *taps)
-{
-    int64_t m, lo = 0, hi = 0;
-    dpar_spatial_tap_range range;
-    if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
-        dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
-        return DPAR_E_ARG;
-    }
-    dpari_zero(&range, sizeof range);
-    range.step = 1;
-    if (dpari_spatial_reads(layer, dim, y, y + 1, &lo, &hi)) {
-        range.first = lo;
-        range.count = hi - lo;
-    }
-    if (dpari_spatial_touches(layer, dim) &&
-        (layer->kind == DPAR_SPATIAL_CONVOLUTION || layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD)) {
-        range.step = dpari_spatial_dilation(layer, dim);
-        range.count = layer->window[dim].kernel;
-    }
-    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
-        (void)dpari_spatial_source(layer, dim, y, &range.fraction);
-    }
-    range.inside = dpari_spatial_within(&range, 0, layer->in.extent[dim]);
-    range.padded = range.inside;
-    if (dpari_spatial_touches(layer, dim)) {
-        range.padded = dpari_spatial_within(&range, -layer->window[dim].pad_low,
-                                            layer->in.extent[dim] + layer->window[dim].pad_high);
-    }
-    *taps = range;
-    return DPAR_OK;
-}
-
-/* ---- one dim: blocks ------------------------------------------------------------------------- */
-
-/* A block of a dim, as ranges from [0] to before [1]: own inputs, outputs, and the box of the input
- * array. Empty ranges have [1] <= [0]. */
-typedef struct dpari_spatial_block {
-    int64_t own[2], out[2], box[2];
-} dpari_spatial_block;
-
-/* Sets `out` to the outputs that follow the inputs [own[0], own[1]). The dim has m outputs. */
-static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
-                                 const int64_t *own, int64_t *out)
-{
-    const int64_t n = layer->in.extent[d];
-    int32_t side;
-    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(layer, d)) {
-        dpari_window_owned(&layer->window[d], n, m, own[0], own[1], &out[0], &out[1]);
-        return;
-    }
-    for (side = 0; side < 2; side++) {
-        int64_t at = own[side];
-        if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_TRANSPOSED) {
-            at = dpari_least(m, at * dpari_spatial_stride(layer, d));
-        } else if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
-            at = dpari_ceil_div(at * m, n);
-        }
-        out[side] = own[side] == n ? m : at;
-    }
-}
-
-/* Sets the outputs of a block. balanced: the layout of the outputs, unless they follow the inputs.
- */
-static void dpari_spatial_set_outputs(const dpar_spatial_desc *layer, const dpar_layout *balanced,
-                                      int32_t d, int64_t m, const int32_t *coord,
-                                      dpari_spatial_block *block)
-{
-    if (layer->outputs != DPAR_SPATIAL_OUTPUTS_FOLLOW) {
-        (void)dpari_layout_span(balanced, coord, d, &block->out[0], &block->out[1]);
-    } else if (block->own[1] > block->own[0]) {
-        dpari_spatial_follow(layer, d, m, block->own, block->out);
-    }
-}
-
-/* Widens a range so that it holds [lo, hi), unless [lo, hi) is empty. */
-static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
-{
-    if (hi <= lo) {
-        return;
-    }
-    if (box[1] <= box[0]) {
-        box[0] = lo;
-        box[1] = hi;
-    }
-    box[0] = dpari_least(box[0], lo);
-    box[1] = dpari_most(box[1], hi);
-}
-
-/* Widens `box` so that it holds the points from which the padding among the inputs [lo, hi) is
- * copied. */
-static void dpari_spatial_widen_sources(const dpar_spatial_desc *layer, int32_t d, int64_t lo,
-                                        int64_t hi, int64_t *box)
-{
-    const int64_t n = layer->in.extent[d];
-    const int32_t padding = dpari_spatial_padding(layer, d);
-    if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
-        dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
-        dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
-    }
-    if (padding == DPAR_SPATIAL_PAD_REFLECT && lo < 0) {
-        dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
-    }
-    if (padding == DPAR_SPATIAL_PAD_REFLECT && hi > n) {
-        dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
-                            2 * (n - 1) - dpari_most(lo, n) + 1);
-    }
-}
-
-/* Computes the block of a dim at the mesh coordinates `coord`. */
-static void dpari_spatial_block_of(const dpar_spatial_desc *layer, const dpar_layout *balanced,
-                                   int32_t d, const int32_t *coord, dpari_spatial_block *block)
-{
-    int64_t m, lo, hi;
-    dpari_zero(block, sizeof *block);
-    (void)dpari_spatial_extent(layer, d, &m, NULL);
-    (void)dpari_layout_span(&layer->in, coord, d, &block->own[0], &block->own[1]);
-    dpari_spatial_set_outputs(layer, balanced, d, m, coord, block);
-    dpari_spatial_widen(block->box, block->own[0], block->own[1]);
-    if (dpari_spatial_reads(layer, d, block->out[0], block->out[1], &lo, &hi)) {
-        dpari_spatial_widen(block->box, lo, hi);
-        dpari_spatial_widen_sources(layer, d, lo, hi, block->box);
-    }
-}
-
-/* ---- checks ---------------------------------------------------------------------------------- */
-
-/* Checks that the layout of the outputs has the right extents, and that the same mesh axes cut the
- * same dims as in the layout of the inputs. */
-static dpar_status dpari_spatial_check_given(const dpar_spatial_desc *layer, const int64_t *m,
-                                             dpar_why *why)
-{
-    const dpar_layout *in = &layer->in, *g = &layer->given_layout;
+    int64_t cuts = 0;
     int32_t i;
-    for (i = 0; i < in->dims; i++) {
-        if (g->dims != in->dims || g->extent[i] != m[i]) {
-            return dpari_wrong(why, "the layer has %ld outputs in dim %d, but given_layout has %ld",
-                               m[i], i, g->dims == in->dims ? g->extent[i] : 0);
-        }
-    }
-    for (i = 0; i < in->mesh.axes; i++) {
-        const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
-        if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
-            (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim)) {
-            return dpari_wrong(why, "mesh axis %d does not cut given_layout as it cuts the inputs",
-                               i);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks a layer and sets m[] to its outputs of each dim. */
-static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int64_t *m,
-                                             dpar_why *why)
-{
-    int32_t d;
-    if (layer->in.dims < 0 || layer->in.dims > DPAR_MAX_DIMS || layer->in.mesh.size < 1) {
-        return dpari_wrong(why, "`in` has %d dims on %d ranks: make it with dpar_layout_init",
-                           layer->in.dims, layer->in.mesh.size);
-    }
-    if (layer->kind < DPAR_SPATIAL_CONVOLUTION || layer->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
-        layer->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED ||
-        layer->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_wrong(why,
-                           "kind is %d and outputs is %d; kinds 1 to 4 and outputs 0 to 2 are "
-                           "allowed",
-                           layer->kind, layer->outputs);
-    }
-    if (layer->tensors < 0 || layer->tensors > DPAR_SPATIAL_MAX_TENSORS || layer->planes < 0 ||
-        layer->planes > INT32_MAX || layer->out_planes < 0 || layer->out_planes > INT32_MAX ||
-        dpar_type_bytes(layer->type) == 0) {
-        return dpari_wrong(
-            why,
-            "the layer has %d tensors, %ld planes and %ld out_planes of type %s; 0 to 4 tensors, 0 "
-            "to 2^31 - 1 planes, and types of whole bytes are allowed",
-            layer->tensors, layer->planes, layer->out_planes, dpar_type_name(layer->type));
-    }
-    if (layer->input_gradient != NULL && !dpari_type_can_reduce(layer->type)) {
-        return dpari_wrong(why, "gradients of type %s cannot be added up",
-                           dpar_type_name(layer->type));
-    }
-    for (d = 0; d < layer->in.dims; d++) {
-        const dpar_status status = dpari_spatial_extent(layer, d, &m[d], why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-        if (layer->padding[d] == DPAR_SPATIAL_PAD_LOWEST && layer->type == DPAR_F8) {
-            return dpari_wrong(
-                why,
-                "dim %d: the lowest f8 depends on the encoding, so that you must fill this padding "
-                "yourself",
-                d);
-        }
-    }
-    if (layer->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_spatial_check_given(layer, m, why);
-    }
-    return DPAR_OK;
-}
-
-/* True if axis i is the only axis that cuts its dim. */
-static int dpari_spatial_is_only_axis(const dpar_layout *layout, int32_t i)
-{
-    int32_t k;
-    for (k = 0; k < layout->mesh.axes; k++) {
-        if (k != i && layout->axis[k].kind == DPAR_PLACEMENT_SHARD &&
-            layout->axis[k].dim == layout->axis[i].dim) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Sets cuts[parts + 1] between the outputs that follow the inputs along axis i. */
-static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_t m, int64_t *cuts)
-{
-    int32_t coord[DPAR_MAX_AXES], p;
-    dpari_zero(coord, sizeof coord);
-    cuts[0] = 0;
-    for (p = 0; p < layer->in.mesh.axis[i].size; p++) {
-        int64_t own[2] = {0, 0}, out[2] = {0, 0};
-        coord[i] = p;
-        if (dpari_layout_span(&layer->in, coord, layer->in.axis[i].dim, &own[0], &own[1])) {
-            dpari_spatial_follow(layer, layer->in.axis[i].dim, m, own, out);
-        }
-        cuts[p + 1] = dpari_most(cuts[p], out[1]);
-    }
-}
-
-/* Lays out the outputs over the ranks.
- *
- * cuts: memory for the cuts of all axes. If it is NULL, outputs that follow are laid out like
- * balanced ones, for callers that do not use their layout. */
-static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
-                                        int64_t *cuts, dpar_layout *out, dpar_why *why)
-{
-    dpar_placement placement[DPAR_MAX_AXES];
-    int32_t i;
-    if (layer->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        *out = layer->given_layout;
-        return DPAR_OK;
-    }
     for (i = 0; i < layer->in.mesh.axes; i++) {
-        placement[i] = layer->in.axis[i];
-        if (placement[i].kind != DPAR_PLACEMENT_SHARD ||
-            !dpari_spatial_touches(layer, placement[i].dim)) {
-            continue;
-        }
-        placement[i] = dpar_shard_by(placement[i].dim, DPAR_SPLIT_EVEN, 0);
-        placement[i].order = layer->in.axis[i].order;
-        if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW &&
-            !dpari_spatial_is_only_axis(&layer->in, i)) {
-            return dpari_wrong(
-                why, "DPAR_SPATIAL_OUTPUTS_FOLLOW: dim %d is cut by more than one mesh axis",
-                placement[i].dim);
-        }
-        if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
-            placement[i].rule = DPAR_SPLIT_RAGGED;
-            placement[i].cuts = cuts;
-            dpari_spatial_cuts(layer, i, m[placement[i].dim], cuts);
-            cuts += layer->in.mesh.axis[i].size + 1;
-        }
+        cuts += layer->in.mesh.axis[i].size + 1;
     }
-    return dpar_layout_init(out, &layer->in.mesh, layer->in.dims, m, placement, why);
+    return dpari_room_up((int64_t)sizeof(dpari_spatial)) + dpari_room_up(8 * cuts);
 }
 
-/* Checks a layer and computes its outputs of each dim. */
-static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
+/* Describes the array of an input, or of its gradients, as a tile. */
+static void dpari_spatial_input_tile(const dpari_spatial *plan, void *data, dpar_tile *tile)
 {
-    dpar_layout out;
-    dpar_status status;
-    if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
-    }
-    status = dpari_spatial_check_layer(layer, m, why);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    return dpari_spatial_layout(layer, m, NULL, &out, why);
-}
-
-/* ---- the boxes of a rank --------------------------------------------------------------------- */
-
-/* Returns the number of blocks of a dim. */
-static int64_t dpari_spatial_blocks(const dpar_layout *layout, int32_t d)
-{
-    int64_t n = 1;
-    int32_t i;
-    for (i = 0; i < layout->mesh.axes; i++) {
-        if (layout->axis[i].kind == DPAR_PLACEMENT_SHARD && layout->axis[i].dim == d) {
-            n *= layout->mesh.axis[i].size;
-        }
-    }
-    return n;
-}
-
-/* Sets the mesh coordinates of block b of a dim. The first axis that cuts the dim varies slowest.
- */
-static void dpari_spatial_coords(const dpar_layout *layout, int32_t d, int64_t b, int32_t *coord)
-{
-    int32_t i;
-    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
-    for (i = layout->mesh.axes - 1; i >= 0; i--) {
-        const int32_t a = layout->order[i];
-        if (layout->axis[a].kind == DPAR_PLACEMENT_SHARD && layout->axis[a].dim == d) {
-            coord[a] = (int32_t)(b % layout->mesh.axis[a].size);
-            b /= layout->mesh.axis[a].size;
-        }
-    }
-}
-
-/* Sets `hull` to the points that the halo's window provides to a block: its own points and those
- * that its outputs read. Interpolations that wrap, and padding whose source no output reads, need
- * more points, which the width of the halo provides. */
-static void dpari_spatial_hull_of(const dpar_halo *halo, int32_t d, int64_t outputs,
-                                  const dpari_spatial_block *block, int64_t *hull)
-{
-    int64_t lo, hi;
-    hull[0] = block->own[0];
-    hull[1] = block->own[1];
-    if (halo->window[d].kernel != 0 &&
-        dpari_window_reads(&halo->window[d], halo->grid.extent[d], outputs, block->out[0],
-                           block->out[1], &lo, &hi)) {
-        dpari_spatial_widen(hull, lo, hi);
-    }
-}
-
-/* Sets dim d of the halo. out: the layout of the outputs; not used for outputs that follow. */
-static void dpari_spatial_halo_dim(const dpar_spatial_desc *layer, const dpar_layout *out,
-                                   int32_t d, dpar_halo *halo)
-{
-    int32_t coord[DPAR_MAX_AXES];
-    dpari_spatial_block block;
-    dpar_window window;
-    int64_t hull[2], b;
-    if (dpari_spatial_touches(layer, d) && layer->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
-        halo->periodic |= (uint32_t)1 << d;
-    }
-    if (dpari_spatial_window(layer, d, &window)) {
-        halo->window[d] = window;
-    }
-    for (b = dpari_spatial_blocks(&layer->in, d) - 1; b >= 0; b--) {
-        dpari_spatial_coords(&layer->in, d, b, coord);
-        dpari_spatial_block_of(layer, out, d, coord, &block);
-        dpari_spatial_hull_of(halo, d, out->extent[d], &block, hull);
-        if (hull[1] > hull[0]) {
-            halo->low[d] = dpari_most(halo->low[d], hull[0] - block.box[0]);
-            halo->high[d] = dpari_most(halo->high[d], block.box[1] - hull[1]);
-        }
-    }
-}
-
-/* Describes the halo of a layer. */
-static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
-                               dpar_halo *halo)
-{
-    int32_t d;
-    dpari_zero(halo, sizeof *halo);
-    halo->grid = layer->in;
-    halo->shape = DPAR_STENCIL_BOX;
-    halo->outputs = out;
-    for (d = 0; d < layer->in.dims; d++) {
-        dpari_spatial_halo_dim(layer, out, d, halo);
-    }
-}
-
-/* The ranges and boxes of a rank: its own inputs, its outputs, and the box of its input array. */
-enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
-
-/* Sets `part` to the range DPARI_SPATIAL_x in dim d. */
-static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
-                               const int32_t *coord, int32_t which, int64_t *part)
-{
-    dpari_spatial_block block;
-    dpari_spatial_block_of(layer, halo->outputs, d, coord, &block);
-    if (which == DPARI_SPATIAL_BOX) {
-        dpari_spatial_hull_of(halo, d, halo->outputs->extent[d], &block, part);
-        if (part[1] > part[0]) {
-            part[0] -= halo->low[d];
-            part[1] += halo->high[d];
-        }
-        return;
-    }
-    part[0] = which == DPARI_SPATIAL_OWN ? block.own[0] : block.out[0];
-    part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
-}
-
-/* Computes the box DPARI_SPATIAL_x of a rank. Returns 0 if it is empty, or there is no such rank.
- */
-static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
-                                dpar_box *box)
-{
-    int64_t m[DPAR_MAX_DIMS];
-    int32_t coord[DPAR_MAX_AXES], d;
-    dpar_layout balanced;
-    dpar_halo halo;
-    dpar_box b;
-    if (dpari_spatial_check_layer(layer, m, NULL) != DPAR_OK ||
-        dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
-        !dpar_mesh_coords(&layer->in.mesh, rank, coord)) {
-        return 0;
-    }
-    dpari_zero(&b, sizeof b);
-    b.dims = layer->in.dims;
-    dpari_spatial_halo(layer, &balanced, &halo);
-    for (d = 0; d < b.dims; d++) {
-        int64_t part[2];
-        dpari_spatial_part(layer, &halo, d, coord, which, part);
-        if (part[1] <= part[0]) {
-            return 0;
-        }
-        b.lo[d] = part[0];
-        b.hi[d] = part[1];
-    }
-    *box = b;
-    return 1;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *layer, int32_t rank,
-                                                   dpar_spatial_boxes *boxes, dpar_why *why)
-{
-    dpar_spatial_boxes b;
-    const dpar_status status = dpari_spatial_outputs(layer, b.extent, why);
-    if (status == DPAR_OK && boxes != NULL) {
-        dpari_zero(&b.in, sizeof b.in);
-        dpari_zero(&b.out, sizeof b.out);
-        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, &b.in);
-        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, &b.out);
-        *boxes = b;
-    }
-    return status;
-}
-
-/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
-static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out, dpar_box *in)
-{
-    int32_t d;
-    in->dims = out->dims;
-    for (d = 0; d < out->dims; d++) {
-        if (!dpari_spatial_reads(layer, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Sets `core` to the outputs of a dim that read only own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
-                                const int64_t *out, int64_t *core)
-{
-    const int32_t padding = dpari_spatial_padding(layer, d);
-    const int constant = padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
-    const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
-    const int64_t high = constant && own[1] == layer->in.extent[d] ? INT64_MAX : own[1];
-    int64_t lo = 0, hi = 0;
-    core[0] = out[0];
-    core[1] = out[1];
-    while (dpari_spatial_reads(layer, d, core[0], core[1], &lo, &hi) && lo < low) {
-        core[0]++;
-    }
-    while (dpari_spatial_reads(layer, d, core[0], core[1], &lo, &hi) && hi > high) {
-        core[1]--;
-    }
+    dpar_tile_init(tile, data, &plan->head.in_box, plan->head.layer.planes,
+                   plan->head.layer.channels_last);
 }
 
 /* Sets the core of a plan. It stays empty if the kernel must not run before all halos have arrived.
@@ -766,25 +75,6 @@ static void dpari_spatial_core(dpari_spatial *plan)
     plan->core = core;
 }
 
-/* ---- planning -------------------------------------------------------------------------------- */
-
-/* How the memory of a plan is divided: its struct, the cuts of outputs that follow, and the halo
- * exchange. */
-typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* offsets of the last two in bytes */
-} dpari_spatial_memory;
-
-static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
-{
-    int64_t cuts = 0;
-    int32_t i;
-    for (i = 0; i < layer->in.mesh.axes; i++) {
-        cuts += layer->in.mesh.axis[i].size + 1;
-    }
-    at->cuts = dpari_room_up((int64_t)sizeof(dpari_spatial));
-    at->exchange = at->cuts + dpari_room_up(8 * cuts);
-}
-
 /* Describes the inputs as fields of a halo exchange: dense planes of in_box. least: the box of
  * their halo. */
 static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
@@ -792,7 +82,7 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
     const dpar_spatial_desc *layer = &plan->head.layer;
     dpar_tile tile;
     int32_t i, d;
-    dpar_tile_init(&tile, NULL, &plan->head.in_box, layer->planes, layer->channels_last);
+    dpari_spatial_input_tile(plan, NULL, &tile);
     for (i = 0; i < layer->tensors; i++) {
         dpar_halo_field *field = &plan->field[i];
         dpari_zero(field, sizeof *field);
@@ -862,17 +152,15 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box 
     return DPAR_OK;
 }
 
-/* Sets all fields of a plan except its exchange, in memory that dpari_spatial_divide divides.
- * Local. */
+/* Sets all fields of a plan except its exchange, in dpari_spatial_own_bytes bytes. Local. */
 static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
                                           const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial *plan = (dpari_spatial *)(void *)memory;
-    dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
+    int64_t *cuts = (int64_t *)(void *)(memory + dpari_room_up((int64_t)sizeof *plan));
     dpar_box least;
     dpar_status status;
-    dpari_spatial_divide(layer, &at);
     dpari_zero(plan, sizeof *plan);
     plan->comm = comm;
     plan->head.layer = *layer;
@@ -880,16 +168,13 @@ static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm
     plan->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
     plan->head.layer.out_planes =
         layer->out_planes > 0 ? layer->out_planes : plan->head.layer.planes;
-    (void)dpari_spatial_check_layer(&plan->head.layer, m, NULL);
-    status = dpari_spatial_layout(&plan->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
-                                  &plan->head.out, why);
+    (void)dpari_spatial_outputs(&plan->head.layer, m, NULL);
+    status = dpari_spatial_layout(&plan->head.layer, m, cuts, &plan->head.out, why);
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OUT,
-                               &plan->head.out_owned);
-    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OWN,
-                               &plan->head.in_owned);
+    dpari_spatial_boxes_of(&plan->head.layer, m, comm->rank, &plan->head.in_owned,
+                           &plan->head.out_owned, &least);
     dpari_spatial_halo(&plan->head.layer, &plan->head.out, &plan->halo);
     status = dpar_halo_check(&plan->halo, why);
     if (status != DPAR_OK) {
@@ -920,25 +205,21 @@ static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
 }
 
 /* Checks a layer and counts the bytes of its plan, which is set in temporary memory for that.
- * Local.
- *
- * exchange: receives the offset of the plan of the halo exchange. */
+ * Local. */
 static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_spatial_desc *layer,
-                                                  int64_t *exchange, int64_t *need, dpar_why *why)
+                                                  int64_t *need, dpar_why *why)
 {
-    dpari_spatial_memory at;
     void *memory;
-    int64_t m[DPAR_MAX_DIMS], more = 0;
-    dpar_status status;
-    status = dpari_spatial_outputs(layer, m, why);
+    int64_t m[DPAR_MAX_DIMS], own, more = 0;
+    dpar_status status = dpari_spatial_outputs(layer, m, why);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_spatial_divide(layer, &at);
-    memory = dpari_os_pages(at.exchange);
+    own = dpari_spatial_own_bytes(layer);
+    memory = dpari_os_pages(own);
     if (memory == NULL) {
         return dpari_say(DPAR_E_MEMORY, why, "dpar_spatial_make: no memory for %ld temporary bytes",
-                         at.exchange);
+                         own);
     }
     status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
     if (status == DPAR_OK) {
@@ -946,9 +227,8 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
         dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &desc);
         status = dpari_hx_bytes(comm, &desc, &more, why);
     }
-    dpari_os_unmap(memory, at.exchange);
-    *exchange = at.exchange;
-    *need = at.exchange + more;
+    dpari_os_unmap(memory, own);
+    *need = own + more;
     return status;
 }
 
@@ -1042,10 +322,10 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **con
 
 /* Checks a layer, takes the memory of its plan, and sets the plan except its exchange. Local. */
 static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
-                                                    int64_t *exchange, int64_t *need, void **memory,
-                                                    void **constants, dpar_why *why)
+                                                    int64_t *need, void **memory, void **constants,
+                                                    dpar_why *why)
 {
-    dpar_status status = dpari_spatial_count(comm, layer, exchange, need, why);
+    dpar_status status = dpari_spatial_count(comm, layer, need, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1067,7 +347,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     dpari_hx_traffic traffic;
     dpar_halo_plan_desc desc;
     void *memory = NULL, *constants = NULL;
-    int64_t exchange = 0, need = 0;
+    int64_t own, need = 0;
     int32_t k;
     dpar_status status;
     if (comm == NULL) {
@@ -1077,15 +357,16 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     if (plan == NULL) {
         status = dpari_wrong(why, "the plan is NULL");
     } else {
-        status = dpari_spatial_prepare(comm, layer, &exchange, &need, &memory, &constants, why);
+        status = dpari_spatial_prepare(comm, layer, &need, &memory, &constants, why);
     }
     spatial = (dpari_spatial *)memory;
     status = dpari_agree_on(comm, status, "spatial", dpari_spatial_state,
                             status == DPAR_OK ? &spatial->head.layer : NULL, why);
     if (status == DPAR_OK) {
         dpari_spatial_exchange_desc(spatial, layer, &desc);
-        desc.memory = (unsigned char *)memory + exchange;
-        desc.bytes = need - exchange;
+        own = dpari_spatial_own_bytes(layer);
+        desc.memory = (unsigned char *)memory + own;
+        desc.bytes = need - own;
         status = dpari_hx_open(comm, &desc, 1, &spatial->exchange, why);
     }
     if (status != DPAR_OK) {
@@ -1121,85 +402,6 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
     return dpari_object_end(status, spatial->head.layer.memory == NULL ? spatial : NULL);
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-/* Returns the offset of a point of a plane in a tile, in elements. */
-static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
-{
-    int64_t at = tile->origin + plane * tile->plane;
-    int32_t d;
-    for (d = 0; d < tile->box.dims; d++) {
-        at += point[d] * tile->stride[d];
-    }
-    return at;
-}
-
-DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
-                                        int64_t planes, int32_t last)
-{
-    int64_t step = last ? planes : 1;
-    int32_t d;
-    dpari_zero(tile, sizeof *tile);
-    tile->data = data;
-    tile->planes = planes;
-    tile->box = *box;
-    for (d = box->dims - 1; d >= 0; d--) {
-        tile->stride[d] = step;
-        tile->origin -= box->lo[d] * step;
-        step *= box->hi[d] - box->lo[d];
-    }
-    tile->plane = last ? 1 : step;
-}
-
-/* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
- * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
-typedef struct dpari_spatial_rows {
-    int32_t row;                      /* the dim of the row; -1 if rows go along planes, -2 if they
-                                         are single elements */
-    int64_t count;                    /* elements of a row */
-    int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
-} dpari_spatial_rows;
-
-static void dpari_spatial_rows_begin(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
-{
-    int32_t d;
-    rows->row = tile->box.dims - 1;
-    if (tile->plane == 1 && tile->planes > 1) {
-        rows->row = -1;
-        rows->count = tile->planes;
-    } else if (rows->row == skip) {
-        rows->row = -2;
-        rows->count = 1;
-    } else {
-        rows->count = tile->box.hi[rows->row] - tile->box.lo[rows->row];
-    }
-    rows->plane = 0;
-    for (d = 0; d < tile->box.dims; d++) {
-        rows->at[d] = tile->box.lo[d];
-    }
-}
-
-/* Advances to the next row. Returns 0 at the end. */
-static int dpari_spatial_rows_next(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
-{
-    int32_t d;
-    for (d = tile->box.dims - 1; d >= 0; d--) {
-        if (d == skip || d == rows->row) {
-            continue;
-        }
-        rows->at[d]++;
-        if (rows->at[d] < tile->box.hi[d]) {
-            return 1;
-        }
-        rows->at[d] = tile->box.lo[d];
-    }
-    if (rows->row == -1) {
-        return 0;
-    }
-    rows->plane++;
-    return rows->plane < tile->planes;
-}
-
 /* ---- padding --------------------------------------------------------------------------------- */
 
 /* Returns the point from which cell i beyond the ends of a dim is copied, or -1 if it is a
@@ -1216,106 +418,71 @@ static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
     return -1;
 }
 
-/* Writes `count` copies of an element. */
-static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigned char *element,
-                                 int32_t size)
-{
-    int64_t k;
-    for (k = 0; k < count; k++) {
-        dpari_kern_copy(to + k * size, element, size, 0);
-    }
-}
+/* Operations on slices of padding: fill them, or add their gradients to those of their sources and
+ * clear them. */
+enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD };
 
-/* Operations on a slice of padding: fill it, add its gradients to those of their source and clear
- * it, or clear it. */
-enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
-
-/* Applies DPARI_SPATIAL_x to the cells at index i of dim d.
- *
- * from:    the index of their source, or -1 if they are a constant.
- * element: the constant, for FILL. */
-static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, int32_t d,
-                                           int64_t i, int64_t from, int32_t what,
-                                           const unsigned char *element)
-{
-    const int32_t size = dpar_type_bytes(type);
-    unsigned char *base = (unsigned char *)tile->data;
-    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_rows rows;
-    if (tile->planes < 1) {
-        return;
-    }
-    dpari_spatial_rows_begin(&rows, tile, d);
-    do {
-        unsigned char *to, *other;
-        rows.at[d] = i;
-        to = base + dpari_tile_at(tile, rows.plane, rows.at) * size;
-        rows.at[d] = from;
-        other = from >= 0 ? base + dpari_tile_at(tile, rows.plane, rows.at) * size : NULL;
-        if (what == DPARI_SPATIAL_FILL && other != NULL) {
-            dpari_kern_copy(to, other, rows.count * size, 0);
-        } else if (what == DPARI_SPATIAL_FILL) {
-            dpari_spatial_repeat(to, rows.count, element, size);
-        } else {
-            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
-                const void *in[2];
-                void *out = other;
-                in[0] = other;
-                in[1] = to;
-                dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
-            }
-            dpari_spatial_repeat(to, rows.count, zero, size);
-        }
-    } while (dpari_spatial_rows_next(&rows, tile, d));
-}
-
-/* Operations on boxes in a device's memory, up to DPARI_SPATIAL_BOXES of which are enqueued in one
- * call.
- */
+/* Slices of a tile with the same operation. They are enqueued together, up to DPARI_SPATIAL_BOXES
+ * in one call. */
 enum { DPARI_SPATIAL_BOXES = 16 };
-typedef struct dpari_spatial_moves {
+typedef struct dpari_spatial_slices {
     dpar_comm *comm;
-    const unsigned char *constants;
+    const dpar_tile *tile;
+    int32_t type;
+    int32_t what;                  /* DPARI_SPATIAL_FILL or _FOLD */
+    const unsigned char *constant; /* the value of cells without a source */
+    unsigned char here[8];         /* holds it if the memory is the host's */
     dpar_status status;
     int32_t count;
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
-} dpari_spatial_moves;
+} dpari_spatial_slices;
 
-static void dpari_spatial_moves_begin(dpari_spatial_moves *boxes, const dpari_spatial *plan)
+/* constant: DPARI_SPATIAL_ZERO or _LOWEST. */
+static void dpari_spatial_slices_begin(dpari_spatial_slices *slices, const dpari_spatial *plan,
+                                       const dpar_tile *tile, int32_t what, int32_t constant)
 {
-    boxes->comm = plan->comm;
-    boxes->constants = plan->constants;
-    boxes->status = DPAR_OK;
-    boxes->count = 0;
+    slices->comm = plan->comm;
+    slices->tile = tile;
+    slices->type = plan->head.layer.type;
+    slices->what = what;
+    dpari_zero(slices->here, sizeof slices->here);
+    if (plan->constants != NULL) {
+        slices->constant = plan->constants + constant;
+    } else {
+        slices->constant = slices->here;
+        if (constant == DPARI_SPATIAL_LOWEST) {
+            dpari_spatial_lowest(slices->type, slices->here);
+        }
+    }
+    slices->status = DPAR_OK;
+    slices->count = 0;
 }
 
 /* Enqueues the boxes so far. Returns the first error of all runs. */
-static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
+static dpar_status dpari_spatial_slices_run(dpari_spatial_slices *slices)
 {
-    if (boxes->count > 0 && boxes->status == DPAR_OK) {
-        boxes->status = dpari_do_move(boxes->comm, boxes->box, boxes->count);
+    if (slices->count > 0 && slices->status == DPAR_OK) {
+        slices->status = dpari_do_move(slices->comm, slices->box, slices->count);
     }
-    boxes->count = 0;
-    return boxes->status;
+    slices->count = 0;
+    return slices->status;
 }
 
-/* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
- * separately, because one call has one operation.
- *
- * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
-static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
-                                          int32_t type, int32_t d, int64_t i, int64_t from,
-                                          int32_t what, int32_t constant)
+/* Applies the operation to the cells at index i of dim d. Boxes that add and boxes that copy are
+ * enqueued separately, because one call has one operation. from: the index of their source, or -1
+ * if they are constants. */
+static void dpari_spatial_slice(dpari_spatial_slices *slices, int32_t d, int64_t i, int64_t from)
 {
-    const int32_t size = dpar_type_bytes(type);
-    const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
+    const dpar_tile *tile = slices->tile;
+    const int32_t size = dpar_type_bytes(slices->type);
+    const int sums = slices->what == DPARI_SPATIAL_FOLD && from >= 0;
     unsigned char *base = (unsigned char *)tile->data, *cells, *other;
     int64_t at[DPAR_MAX_DIMS];
     dpar_mem_box *b;
     int32_t k;
-    if (boxes->count == DPARI_SPATIAL_BOXES ||
-        (boxes->count > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
-        (void)dpari_spatial_moves_run(boxes);
+    if (slices->count == DPARI_SPATIAL_BOXES ||
+        (slices->count > 0 && (slices->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_slices_run(slices);
     }
     for (k = 0; k < tile->box.dims; k++) {
         at[k] = k == d ? i : tile->box.lo[k];
@@ -1323,9 +490,9 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     cells = base + dpari_tile_at(tile, 0, at) * size;
     at[d] = from;
     other = base + (from >= 0 ? dpari_tile_at(tile, 0, at) * size : 0);
-    b = &boxes->box[boxes->count++];
+    b = &slices->box[slices->count++];
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->round_type = type;
+    b->to_type = b->from_type = b->round_type = slices->type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;
@@ -1334,7 +501,7 @@ static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar
     } else if (from >= 0) {
         b->from = other;
     } else {
-        b->from = (void *)(uintptr_t)(boxes->constants + constant);
+        b->from = (void *)(uintptr_t)slices->constant;
     }
     b->dims = tile->box.dims;
     for (k = 0; k < tile->box.dims; k++) { /* dim d of the box is the planes */
@@ -1351,148 +518,86 @@ static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile 
     const dpar_spatial_desc *layer = &plan->head.layer;
     const int64_t n = layer->in.extent[d];
     const int32_t padding = dpari_spatial_padding(layer, d);
-    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
-    const int32_t constant = lowest && what == DPARI_SPATIAL_FILL ? (int32_t)DPARI_SPATIAL_LOWEST
-                                                                  : (int32_t)DPARI_SPATIAL_ZERO;
-    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_moves boxes;
+    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST && what == DPARI_SPATIAL_FILL;
+    dpari_spatial_slices slices;
     int64_t i, from;
-    dpari_spatial_moves_begin(&boxes, plan);
-    if (lowest) {
-        dpari_spatial_lowest(layer->type, element);
-    }
+    dpari_spatial_slices_begin(&slices, plan, tile, what,
+                               lowest ? DPARI_SPATIAL_LOWEST : DPARI_SPATIAL_ZERO);
     for (i = tile->box.lo[d]; i < tile->box.hi[d]; i++) {
         if (i >= 0 && i < n) {
             i = dpari_least(n, tile->box.hi[d]) - 1; /* skips the points of the field */
             continue;
         }
         from = dpari_spatial_image(padding, n, i);
-        if (from >= 0 && (from < tile->box.lo[d] || from >= tile->box.hi[d])) {
-            continue; /* no output reads it */
-        }
-        if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_on_device(&boxes, tile, layer->type, d, i, from, what, constant);
-        } else {
-            dpari_spatial_slice(tile, layer->type, d, i, from, what, element);
+        if (from < 0 || (from >= tile->box.lo[d] && from < tile->box.hi[d])) {
+            dpari_spatial_slice(&slices, d, i, from); /* no output reads the other cells */
         }
     }
-    return dpari_spatial_moves_run(&boxes);
+    return dpari_spatial_slices_run(&slices);
 }
 
-/* True if dim d is padded here. Rings are filled by the halo exchange. */
-static int dpari_spatial_pads(const dpari_spatial *plan, int32_t d)
+/* Applies DPARI_SPATIAL_x to the padding of all inputs, whose arrays are `data`. Fills dim after
+ * dim, so that corners are filled from corners, and folds in the reverse order. Rings are filled by
+ * the halo exchange. constants: 1 leaves out padding that is copied from the field. */
+static dpar_status dpari_spatial_pad_all(const dpari_spatial *plan, void *const *data, int32_t what,
+                                         int constants)
 {
-    return dpari_spatial_touches(&plan->head.layer, d) &&
-           plan->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
-}
-
-/* Fills the padding of all inputs, dim after dim, so that corners are filled from corners.
- * constants: 1 fills only padding that needs no values of the field. */
-static dpar_status dpari_spatial_fill(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
-                                      int constants)
-{
+    const dpar_spatial_desc *layer = &plan->head.layer;
+    const int32_t dims = plan->head.in_box.dims;
     dpar_tile tile;
-    int32_t i, d;
-    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&tile, arrays->in[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        for (d = 0; d < tile.box.dims; d++) {
-            const int32_t padding = dpari_spatial_padding(&plan->head.layer, d);
-            if (dpari_spatial_pads(plan, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
-                                                padding == DPAR_SPATIAL_PAD_LOWEST)) {
-                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FILL);
-                if (status != DPAR_OK) {
-                    return status;
-                }
+    int32_t i, k;
+    dpar_status status = DPAR_OK;
+    for (i = 0; i < layer->tensors && dims > 0; i++) {
+        dpari_spatial_input_tile(plan, data[i], &tile);
+        for (k = 0; k < dims && status == DPAR_OK; k++) {
+            const int32_t d = what == DPARI_SPATIAL_FILL ? k : dims - 1 - k;
+            if (dpari_spatial_touches(layer, d) && layer->padding[d] != DPAR_SPATIAL_PAD_WRAP &&
+                (!constants || dpari_spatial_pads_constant(layer, d))) {
+                status = dpari_spatial_pad(plan, &tile, d, what);
             }
         }
     }
-    return DPAR_OK;
-}
-
-/* Adds the gradients of the padding to the points from which it was copied, the last dim first. */
-static dpar_status dpari_spatial_fold(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
-{
-    dpar_tile tile;
-    int32_t i, d;
-    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        for (d = tile.box.dims - 1; d >= 0; d--) {
-            if (dpari_spatial_pads(plan, d)) {
-                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FOLD);
-                if (status != DPAR_OK) {
-                    return status;
-                }
-            }
-        }
-    }
-    return DPAR_OK;
+    return status;
 }
 
 /* Sets the cells around the own points in dim d to 0. */
 static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const dpar_tile *tile,
                                               int32_t d)
 {
-    dpari_spatial_moves boxes;
+    dpari_spatial_slices slices;
     int64_t k;
-    dpari_spatial_moves_begin(&boxes, plan);
+    dpari_spatial_slices_begin(&slices, plan, tile, DPARI_SPATIAL_FILL, DPARI_SPATIAL_ZERO);
     for (k = tile->box.lo[d]; k < tile->box.hi[d]; k++) {
-        if (k >= plan->head.in_owned.lo[d] && k < plan->head.in_owned.hi[d]) {
-            continue;
-        }
-        if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_on_device(&boxes, tile, plan->head.layer.type, d, k, -1,
-                                          DPARI_SPATIAL_CLEAR, DPARI_SPATIAL_ZERO);
-        } else {
-            dpari_spatial_slice(tile, plan->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+        if (k < plan->head.in_owned.lo[d] || k >= plan->head.in_owned.hi[d]) {
+            dpari_spatial_slice(&slices, d, k, -1);
         }
     }
-    return dpari_spatial_moves_run(&boxes);
+    return dpari_spatial_slices_run(&slices);
 }
 
 /* Sets input gradients to 0 before the kernel adds to them. If they accumulate, own points are left
  * as they are. */
 static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status status;
+    const int whole = !arrays->accumulate || plan->head.in_owned.dims == 0;
+    const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
+                          dpar_type_bytes(plan->head.layer.type);
     dpar_tile tile;
     int32_t i, d;
+    dpar_status status = DPAR_OK;
     for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
-        const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
-                              dpar_type_bytes(plan->head.layer.type);
-        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
-                       plan->head.layer.channels_last);
-        if (!arrays->accumulate || plan->head.in_owned.dims == 0) {
-            if (plan->comm->mem == NULL) {
-                dpari_zero(tile.data, (size_t)bytes);
-                continue;
-            }
+        dpari_spatial_input_tile(plan, arrays->in_gradient[i], &tile);
+        if (whole && status == DPAR_OK) {
             status = dpari_do_copy(plan->comm, tile.data, NULL, bytes);
-            if (status != DPAR_OK) {
-                return status;
-            }
-            continue;
         }
-        for (d = 0; d < tile.box.dims; d++) {
+        for (d = 0; d < tile.box.dims && !whole && status == DPAR_OK; d++) {
             status = dpari_spatial_clear_around(plan, &tile, d);
-            if (status != DPAR_OK) {
-                return status;
-            }
         }
     }
-    return DPAR_OK;
+    return status;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
-
-/* Describes a dense array over the box `array` as a tile for the work on `box`. */
-static void dpari_spatial_tile(dpar_tile *tile, void *data, const dpar_box *array, int64_t planes,
-                               int32_t last, const dpar_box *box)
-{
-    dpar_tile_init(tile, data, array, planes, last);
-    tile->box = *box;
-}
 
 /* Runs a kernel on the outputs of a box. */
 static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
@@ -1503,7 +608,7 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
-    if (kernel == NULL || out->dims == 0) {
+    if (kernel == NULL || out->dims == 0 || dpar_box_volume(out) == 0) {
         return;
     }
     if (!dpari_spatial_needs(layer, out, &in)) {
@@ -1514,14 +619,14 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     call.layer = layer;
     call.user = layer->user;
     for (i = 0; i < layer->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], arrays->in[i], &plan->head.in_box, layer->planes,
-                           layer->channels_last, &in);
-        dpari_spatial_tile(&call.in_gradient[i], arrays->in_gradient[i], &plan->head.in_box,
-                           layer->planes, layer->channels_last, &in);
+        dpari_spatial_input_tile(plan, arrays->in[i], &call.in[i]);
+        dpari_spatial_input_tile(plan, arrays->in_gradient[i], &call.in_gradient[i]);
+        call.in[i].box = call.in_gradient[i].box = in;
     }
-    dpari_spatial_tile(&call.out, arrays->out, array, layer->out_planes, layer->channels_last, out);
-    dpari_spatial_tile(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
-                       layer->channels_last, out);
+    dpar_tile_init(&call.out, arrays->out, array, layer->out_planes, layer->channels_last);
+    dpar_tile_init(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
+                   layer->channels_last);
+    call.out.box = call.out_gradient.box = *out;
     kernel(&call);
 }
 
@@ -1538,14 +643,10 @@ static void dpari_spatial_boundary(const dpari_spatial *plan, const dpar_spatial
     for (d = 0; d < rest.dims; d++) {
         slab = rest;
         slab.hi[d] = plan->core.lo[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
-        }
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         slab = rest;
         slab.lo[d] = plan->core.hi[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
-        }
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         rest.lo[d] = plan->core.lo[d];
         rest.hi[d] = plan->core.hi[d];
     }
@@ -1570,7 +671,6 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
                                                          int forward)
 {
     int32_t i, missing = 0;
-    dpar_why why;
     int cut; /* 1 if out_box does not hold the outputs */
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
@@ -1592,15 +692,16 @@ static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *pl
         const int64_t points = arrays->out_box.dims == plan->head.layer.in.dims
                                    ? dpar_box_volume(&arrays->out_box)
                                    : 0;
-        (void)dpari_wrong(&why, "rank %d: out_box, of %ld points, does not hold all %ld outputs",
-                          plan->comm->rank, points, dpar_box_volume(&plan->head.out_owned));
-        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(
+            plan->comm, DPAR_E_ARG,
+            "rank %d: out_box, of %ld points, does not hold all %ld outputs", plan->comm->rank,
+            points, dpar_box_volume(&plan->head.out_owned));
     }
     if (missing > 0) {
-        (void)dpari_wrong(&why,
-                          "rank %d has points, but %d arrays of a layer of %d inputs are NULL",
-                          plan->comm->rank, missing, plan->head.layer.tensors);
-        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(
+            plan->comm, DPAR_E_ARG,
+            "rank %d has points, but %d arrays of a layer of %d inputs are NULL", plan->comm->rank,
+            missing, plan->head.layer.tensors);
     }
     return DPAR_OK;
 }
@@ -1614,30 +715,24 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
         return status;
     }
     status = dpari_spatial_bind(spatial, arrays->in);
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_begin(spatial->exchange);
+    }
+    if (status == DPAR_OK && spatial->core.dims > 0) {
+        status = dpari_spatial_pad_all(spatial, arrays->in, DPARI_SPATIAL_FILL, 1);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpar_halo_plan_begin(spatial->exchange);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    if (spatial->core.dims > 0) {
-        status = dpari_spatial_fill(spatial, arrays, 1);
-        if (status != DPAR_OK) {
-            return status;
-        }
-        dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
-    }
+    dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
     status = dpar_halo_plan_end(spatial->exchange);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        status = dpari_spatial_pad_all(spatial, arrays->in, DPARI_SPATIAL_FILL, 0);
     }
-    status = dpari_spatial_fill(spatial, arrays, 0);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        dpari_spatial_boundary(spatial, arrays);
     }
-    dpari_spatial_boundary(spatial, arrays);
-    return DPAR_OK;
+    return status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
@@ -1659,264 +754,16 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
         return status;
     }
     dpari_spatial_kernel_on(spatial, arrays, layer->input_gradient, &spatial->head.out_owned);
-    status = dpari_spatial_fold(spatial, arrays);
-    if (status != DPAR_OK) {
-        return status;
+    status = dpari_spatial_pad_all(spatial, arrays->in_gradient, DPARI_SPATIAL_FOLD, 0);
+    if (status == DPAR_OK) {
+        status = dpari_spatial_bind(spatial, arrays->in_gradient);
     }
-    status = dpari_spatial_bind(spatial, arrays->in_gradient);
-    if (status != DPAR_OK) {
-        return status;
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     }
-    status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_spatial_kernel_on(spatial, arrays, layer->weight_gradient, &spatial->head.out_owned);
     return dpar_halo_plan_end(spatial->exchange);
-}
-
-/* ---- normalisation --------------------------------------------------------------------------- */
-
-/* Returns the number of sets that have a mean and a variance of their own. */
-static int64_t dpari_norm_sets(const dpar_norm *norm)
-{
-    return norm->groups == 0 ? norm->channels : (int64_t)norm->samples * norm->groups;
-}
-
-static int64_t dpari_norm_planes(const dpar_norm *norm)
-{
-    return (int64_t)norm->samples * norm->channels;
-}
-
-DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *norm,
-                                         int64_t *saved, int64_t *scratch)
-{
-    const int64_t sets = dpari_norm_sets(norm);
-    if (saved != NULL) {
-        *saved = 2 * sets;
-    }
-    if (scratch != NULL) {
-        *scratch = 3 * sets + dpari_most(3 * sets * comm->size, 2 * dpari_norm_planes(norm));
-    }
-}
-
-/* Checks that points have data. Because only one rank may be wrong, an error breaks the
- * communicator. */
-static dpar_status dpari_norm_check_data(dpar_comm *comm, const dpar_tile *x, const dpar_tile *y)
-{
-    const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
-    dpar_why why;
-    if (points == 0 || (x->data != NULL && y->data != NULL)) {
-        return DPAR_OK;
-    }
-    (void)dpari_wrong(&why, "rank %d: a tile of a norm has %ld points and no data", comm->rank,
-                      points);
-    return dpari_comm_wrong_all(comm, DPAR_E_ARG, &why);
-}
-
-/* Checks a norm and two of its tiles. */
-static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm *norm,
-                                               const dpar_tile *x, const dpar_tile *y)
-{
-    int32_t d;
-    int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
-               x->box.dims <= DPAR_MAX_DIMS;
-    for (d = 0; fits && d < x->box.dims; d++) {
-        fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
-    }
-    if (!dpari_is_wide(norm->type)) {
-        return dpari_comm_wrong(comm, "a norm has type %s, but only f64 and f32 are possible",
-                                dpar_type_name(norm->type));
-    }
-    if (norm->samples < 1 || norm->channels < 1 || norm->groups < 0 ||
-        (norm->groups > 0 && norm->channels % norm->groups != 0) || !fits ||
-        (x->planes != 0 && x->planes != dpari_norm_planes(norm))) {
-        return dpari_comm_wrong(
-            comm,
-            "a norm of %d samples, %d channels and %d groups does not fit %ld planes, or its tiles "
-            "have different points",
-            norm->samples, norm->channels, norm->groups, x->planes);
-    }
-    if (!(norm->epsilon >= 0.0 && norm->epsilon <= 1e300)) {
-        return dpari_comm_wrong(comm, "the epsilon of a norm must be a number from 0 to 1e300");
-    }
-    return dpari_norm_check_data(comm, x, y);
-}
-
-/* ---- normalisation: over the ranks ----------------------------------------------------------- */
-
-/* Describes the points of a tile for layers.h. data stays NULL if the tile has no data. */
-static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
-{
-    unsigned char *data = (unsigned char *)tile->data;
-    int32_t d;
-    planes->step = tile->plane;
-    for (d = 0; d < tile->box.dims; d++) {
-        planes->stride[d] = tile->stride[d];
-    }
-    planes->data =
-        data != NULL ? data + dpari_tile_at(tile, 0, tile->box.lo) * dpar_type_bytes(type) : NULL;
-}
-
-/* Describes a norm of the points of x for layers.h. */
-static void dpari_norm_describe(const dpar_norm *norm, const dpar_tile *x, double *saved,
-                                dpar_mem_norm *work)
-{
-    int32_t d;
-    dpari_zero(work, sizeof *work);
-    work->type = norm->type;
-    work->planes = dpari_norm_planes(norm);
-    work->channels = norm->channels;
-    work->groups = norm->groups;
-    work->epsilon = norm->epsilon;
-    work->scale = norm->scale;
-    work->shift = norm->shift;
-    work->saved = saved;
-    work->dims = 1;
-    if (x->planes > 0 && x->data != NULL && x->box.dims > 0 && dpar_box_volume(&x->box) > 0) {
-        work->dims = x->box.dims;
-        for (d = 0; d < work->dims; d++) {
-            work->extent[d] = x->box.hi[d] - x->box.lo[d];
-        }
-        dpari_norm_planes_of(x, norm->type, &work->x);
-    }
-}
-
-/* True if the last two dims are adjacent in memory. */
-static int dpari_norm_joins(const dpar_mem_norm *work, const dpar_mem_planes *planes)
-{
-    const int32_t last = work->dims - 1;
-    return planes->stride[last - 1] == planes->stride[last] * work->extent[last];
-}
-
-/* Joins the last dims as long as they are adjacent in all tiles, so that rows are long. */
-static void dpari_norm_join(dpar_mem_norm *work)
-{
-    while (work->dims > 1 && dpari_norm_joins(work, &work->x) &&
-           dpari_norm_joins(work, &work->dy) && dpari_norm_joins(work, &work->to)) {
-        const int32_t to = work->dims - 2;
-        work->extent[to] *= work->extent[to + 1];
-        work->x.stride[to] = work->x.stride[to + 1];
-        work->dy.stride[to] = work->dy.stride[to + 1];
-        work->to.stride[to] = work->to.stride[to + 1];
-        work->dims--;
-    }
-}
-
-static dpar_status dpari_norm_missing(dpar_comm *comm, const char *what)
-{
-    return comm == NULL ? DPAR_E_ARG : dpari_comm_wrong(comm, "%s", what);
-}
-
-/* Runs a collective of `count` numbers, in which engines compare the norms of all ranks. */
-static dpar_status dpari_norm_post(dpar_comm *comm, const dpar_norm *norm, int32_t kind,
-                                   const double *in, double *out, int64_t count)
-{
-    uint64_t hash =
-        dpari_hash(dpari_hash(dpari_hash(3, norm->type), norm->samples), norm->channels);
-    dpar_call call;
-    hash = dpari_hash_real(dpari_hash(hash, norm->groups), norm->epsilon);
-    dpari_zero(&call, sizeof call);
-    call.kind = kind;
-    call.type = DPAR_F64;
-    call.op = kind == DPAR_CALL_ALL_REDUCE ? DPAR_SUM : DPAR_COPY;
-    call.in = in;
-    call.out = out;
-    call.count = count;
-    return dpari_post_alike(comm, &call, hash, "a norm: type, samples, channels, groups or epsilon",
-                            NULL);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *norm,
-                                                  const dpar_norm_arrays *arrays)
-{
-    dpar_mem_moments own;
-    dpar_mem_norm work;
-    dpar_status status;
-    int64_t sets;
-    int32_t d;
-    if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
-        arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "dpar_norm_forward: norm, x, y, saved or scratch is NULL");
-    }
-    status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    sets = dpari_norm_sets(norm);
-    dpari_norm_describe(norm, arrays->x, arrays->saved, &work);
-    dpari_norm_planes_of(arrays->y, norm->type, &work.to);
-    dpari_zero(&own, sizeof own);
-    own.x = work.x.data;
-    own.type = work.type;
-    own.dims = work.dims;
-    own.planes = work.planes;
-    own.step = work.x.step;
-    own.channels = work.channels;
-    own.groups = work.groups;
-    own.to = arrays->scratch;
-    for (d = 0; d < work.dims; d++) {
-        own.extent[d] = work.extent[d];
-        own.stride[d] = work.x.stride[d];
-    }
-    status = dpari_do_moments(comm, &own);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_GATHER, arrays->scratch,
-                             arrays->scratch + 3 * sets, 3 * sets);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    work.phase = DPAR_MEM_NORM_MERGE;
-    work.all = arrays->scratch + 3 * sets;
-    work.ranks = comm->size;
-    dpari_norm_join(&work);
-    status = dpari_do_norm(comm, &work);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    work.phase = DPAR_MEM_NORM_APPLY;
-    return dpari_do_norm(comm, &work);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *norm,
-                                                   const dpar_norm_arrays *arrays)
-{
-    dpar_mem_norm work;
-    dpar_status status;
-    int64_t sets;
-    if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
-        arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm,
-                                  "dpar_norm_backward: norm, x, dy, dx, saved or scratch is NULL");
-    }
-    status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_norm_check(comm, norm, arrays->x, arrays->dx);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    sets = dpari_norm_sets(norm);
-    dpari_norm_describe(norm, arrays->x, arrays->saved, &work);
-    dpari_norm_planes_of(arrays->dy, norm->type, &work.dy);
-    dpari_norm_planes_of(arrays->dx, norm->type, &work.to);
-    dpari_norm_join(&work);
-    work.total = arrays->scratch;
-    work.sums = arrays->scratch + 3 * sets;
-    work.scale_gradient = arrays->scale_gradient;
-    work.shift_gradient = arrays->shift_gradient;
-    work.phase = DPAR_MEM_NORM_SUMS;
-    status = dpari_do_norm(comm, &work);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_REDUCE, work.total, work.total, 3 * sets);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    work.phase = DPAR_MEM_NORM_GRADIENT;
-    return dpari_do_norm(comm, &work);
 }

@@ -194,8 +194,7 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 {
     dpari_windows *windows = dpari_windows_of(plan);
     const dpar_status status = dpar_halo_plan_free(windows->exchange[0]);
-    const dpar_status other = dpar_halo_plan_free(windows->exchange[1]);
-    return status != DPAR_OK ? status : other;
+    return dpari_first_error(status, dpar_halo_plan_free(windows->exchange[1]));
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -204,14 +203,6 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 static void dpari_windows_push(dpari_attention *plan)
 {
     (void)dpar_halo_plan_test(dpari_windows_of(plan)->exchange[0]);
-}
-
-/* Returns the address of a token in an array of a field, or NULL if there is no array. */
-static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *field)
-{
-    return base != NULL ? (unsigned char *)base +
-                              token * field->components * (int64_t)dpar_type_bytes(field->type)
-                        : NULL;
 }
 
 /* Describes the keys and values (field 0) of own tokens, or their gradients (field 2). */
@@ -234,6 +225,7 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
                               dpari_seq_block *block)
 {
     const dpari_windows *windows = dpari_windows_of(plan);
+    const dpar_halo_field *k = &windows->field[field], *v = &windows->field[field + 1];
     int64_t at = 0;
     dpar_box box;
     int32_t i;
@@ -248,9 +240,8 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
     block->lo = dpari_most(0, box.lo[0]);
     block->hi = dpari_least(windows->halo.grid.extent[0], box.hi[0]);
     at += block->lo - box.lo[0];
-    block->k = block->to_k = dpari_windows_at(windows->beside[field], at, &windows->field[field]);
-    block->v = block->to_v =
-        dpari_windows_at(windows->beside[field + 1], at, &windows->field[field + 1]);
+    block->k = block->to_k = dpari_seq_at(windows->beside[field], at * k->components, k->type);
+    block->v = block->to_v = dpari_seq_at(windows->beside[field + 1], at * v->components, v->type);
     return 1;
 }
 
@@ -277,13 +268,10 @@ static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_atten
 {
     dpari_seq_block block = dpari_windows_own(plan, 0);
     int32_t n;
-    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays);
     if (status == DPAR_OK) {
         status = dpari_seq_attend(plan, arrays, &block);
-        ended = dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]);
-        if (status == DPAR_OK) {
-            status = ended;
-        }
+        status = dpari_first_error(status, dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]));
     }
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         status = dpari_seq_attend(plan, arrays, &block);
@@ -301,7 +289,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     const int64_t sum = dpar_type_bytes(plan->sums), all = windows->halo.grid.extent[0];
     dpari_seq_block block = dpari_windows_own(plan, 0), g;
     int32_t n;
-    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays);
     if (status != DPAR_OK) {
         return status;
     }
@@ -318,10 +306,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
         status = dpari_seq_delta(plan, arrays);
     }
     dpari_seq_attend_back(plan, arrays, &block, home, dq);
-    ended = dpar_halo_plan_end(windows->exchange[0]);
-    if (status == DPAR_OK) {
-        status = ended;
-    }
+    status = dpari_first_error(status, dpar_halo_plan_end(windows->exchange[0]));
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         (void)dpari_windows_slab(plan, n, 2, &g);
         dpari_seq_attend_back(plan, arrays, &block, &g, dq);

@@ -87,16 +87,15 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attentio
  * the queries to dq, and those of the keys and values to g. */
 DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+/* Returns the address that is `elements` elements after base, or NULL if base is NULL. */
+DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 /* ---- of this header's own modules ---- */
 
 /* Rounds n sums of a plan to the layer's type. Does nothing if `to` is `from`. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to, const void *from,
                                            int64_t n);
-/* Returns the type of sums for a layer's type: F64 or F32. */
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type);
-/* Return the address that is `elements` elements after base, or NULL if base is NULL. */
+/* Does what dpari_seq_at does, for an array that is only read. */
 DPARI_INTERNAL const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
-DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 #endif

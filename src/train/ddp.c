@@ -31,7 +31,6 @@
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
 #include "ddp_private.h"
@@ -57,12 +56,6 @@ static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 static int dpari_ddp_given(const dpar_ddp_desc *desc)
 {
     return desc->gradients != NULL || desc->arrays != NULL;
-}
-
-/* True if v is neither 0 nor 1. */
-static int dpari_ddp_no_flag(int32_t v)
-{
-    return v != 0 && v != 1;
 }
 
 /* Checks that the numbers of elements are allowed and that every parameter with elements has an
@@ -116,8 +109,8 @@ static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why
             "f32 as f16 or bf16",
             dpar_type_name(desc->wire_type), desc->wire_type);
     }
-    if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
-        dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
+    if (!dpari_is_flag(desc->sum) || !dpari_is_flag(desc->require_ready) ||
+        !dpari_is_flag(desc->track_used) || !dpari_is_flag(desc->check_finite) ||
         (desc->require_ready && desc->track_used)) {
         return dpari_wrong(why,
                            "dpar_ddp_make: sum is %d, require_ready %d, track_used %d and "
@@ -232,7 +225,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     const int32_t params = desc->params;
     int64_t works = buckets;
     dpar_ddp none, *d;
-    dpari_room r;
+    dpari_room r = dpari_room_of(memory);
     int32_t i;
     if (desc->gradients != NULL) {
         works += comm->size; /* zero1 divides buckets where shares end */
@@ -240,8 +233,6 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(comm, desc, i);
     }
-    r.at = (unsigned char *)memory;
-    r.used = 0;
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
     d = memory != NULL ? d : &none;
     dpari_zero(d, sizeof *d);
@@ -539,11 +530,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *ddp, dpar_text *text, int32_t i)
 {
     const char *name = ddp->desc.names != NULL ? ddp->desc.names[i] : NULL;
-    dpar_text_put(text, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "'%s'", name);
     } else {
-        dpari_text_int(text, i);
+        dpari_text_print(text, "parameter %d", i);
     }
 }
 
@@ -555,10 +545,9 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Looks for NaN and infinity in `count` elements in the memory of a device, and waits for the
- * result. Sets ddp->found to `first` plus the index of the first one, or to -1. */
-static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int64_t first,
-                                           int64_t count)
+/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets ddp->found to
+ * `first` plus the index of the first one, or to -1. */
+static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t first, int64_t count)
 {
     dpar_mem_finite f;
     dpar_status status;
@@ -572,46 +561,32 @@ static dpar_status dpari_ddp_search_device(dpar_ddp *ddp, const void *data, int6
     if (status == DPAR_OK) {
         status = dpari_do_wait(ddp->comm);
     }
-    if (ddp->status == DPAR_OK) {
-        ddp->status = status;
-    }
+    ddp->status = dpari_first_error(ddp->status, status);
     return status;
 }
 
-/* Returns the index of the first NaN or infinity in parameter i, or its number of elements if it
- * has none. For the memory of a device, ddp->found must hold the result of the search. */
-static int64_t dpari_ddp_not_finite(const dpar_ddp *ddp, int32_t i)
-{
-    const int64_t at = ddp->found - ddp->start[i];
-    if (ddp->comm->mem == NULL) {
-        return dpari_kern_finite(dpari_ddp_at(ddp, i), ddp->count[i], ddp->desc.type);
-    }
-    return ddp->found >= 0 && at >= 0 && at < ddp->count[i] ? at : ddp->count[i];
-}
-
 /* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
- * all ranks. */
+ * all ranks. In one buffer on a device, one search covers the bucket, so that the rank waits once.
+ */
 static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
+    const int whole = ddp->comm->mem != NULL && ddp->array == NULL;
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (ddp->comm->mem != NULL && ddp->array == NULL) {
-        status = dpari_ddp_search_device(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type),
-                                         b->lo, b->hi - b->lo);
+    if (whole) {
+        status = dpari_ddp_search(ddp, ddp->buffer + b->lo * dpar_type_bytes(ddp->desc.type), b->lo,
+                                  b->hi - b->lo);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (ddp->comm->mem != NULL && ddp->array != NULL) {
-            status = dpari_ddp_search_device(ddp, ddp->array[i], ddp->start[i], ddp->count[i]);
-            if (status != DPAR_OK) {
-                break;
-            }
+        if (!whole) {
+            status = dpari_ddp_search(ddp, dpari_ddp_at(ddp, i), ddp->start[i], ddp->count[i]);
         }
-        at = dpari_ddp_not_finite(ddp, i);
-        if (at == ddp->count[i]) {
+        at = ddp->found - ddp->start[i];
+        if (status != DPAR_OK || ddp->found < 0 || at < 0 || at >= ddp->count[i]) {
             continue;
         }
         dpari_text_why(&t, &why);
@@ -666,9 +641,7 @@ static void dpari_ddp_wait_posted(dpar_ddp *ddp)
         if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
             status = dpari_ddp_copy(ddp, ddp->back, 1);
         }
-        if (ddp->status == DPAR_OK) {
-            ddp->status = status;
-        }
+        ddp->status = dpari_first_error(ddp->status, status);
     }
 }
 

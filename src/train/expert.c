@@ -1,436 +1,24 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Router, routing and exchange of tokens for mixtures of experts.
+/* Plans and routings of mixtures of experts.
  *
  * Routing: each rank counts its choices for each expert, applies the capacity, and exchanges the
  * counts. With DPAR_EXPERTS_DROP_POSITION the capacity is global. The rank of an expert then
  * divides the expert's rows among the ranks, first choices first, and answers how many rows each
  * rank may send. The counts also determine where the rows of each rank begin, so that ranks need to
- * exchange nothing else.
- *
- * Exchange: an expert's rows are in the order of ranks and tokens, and results are summed in the
- * order of choices. There are three implementations with the same bits: direct reads from the
- * arrays of the other ranks (peer_arrays.h), packing around an all-to-all-v, and gathers and sums
- * on a device. */
+ * exchange nothing else. */
 #include "expert.h"
 
 #include "../base/arith.h"
-#include "../base/real.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
-#include "../comm/peer_arrays.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
+#include "../host/layers.h"
 #include "../index/index_private.h"
-#include "layer_calls.h"
-
-/* ---- the router ------------------------------------------------------------------------------ */
-
-/* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
- * function needs are not NULL. */
-static dpar_status dpari_router_check(const dpar_router *router, int64_t tokens, int given,
-                                      dpar_why *why)
-{
-    const int32_t choices = router != NULL ? router->choices : 0;
-    const int32_t experts = router != NULL ? router->experts : 0;
-    if (router == NULL || choices < 1 || choices > experts) {
-        return dpari_wrong(
-            why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
-            choices, experts);
-    }
-    if (router->score < DPAR_ROUTER_SOFTMAX || router->score > DPAR_ROUTER_GIVEN) {
-        return dpari_wrong(why,
-                           "router: score is %d, but must be DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
-                           router->score);
-    }
-    if (!dpari_is_wide(router->type)) {
-        return dpari_wrong(why, "router: type is %s, but must be f64 or f32",
-                           dpar_type_name(router->type));
-    }
-    if (tokens < 0 || tokens > INT64_MAX / 8 / router->experts) {
-        return dpari_wrong(why,
-                           "router: tokens is %ld, but must be 0 to 2^60 / experts (experts is %d)",
-                           tokens, router->experts);
-    }
-    if (!given) {
-        return dpari_wrong(why, "router: an array that this call needs for %ld tokens is NULL",
-                           tokens);
-    }
-    return DPAR_OK;
-}
-
-/* Computes the scores s[experts] of one token from its logits, and returns their sum. Softmax
- * subtracts the largest logit, so that no exponential overflows. */
-static double dpari_router_scores(const dpar_router *router, const void *logits, int64_t token,
-                                  double *s)
-{
-    const int64_t at = token * router->experts;
-    double most, sum = 0.0;
-    int32_t e;
-    for (e = 0; e < router->experts; e++) {
-        s[e] = dpari_element_get(logits, router->type, at + e);
-    }
-    most = s[0];
-    for (e = 1; e < router->experts; e++) {
-        most = s[e] > most ? s[e] : most;
-    }
-    for (e = 0; e < router->experts; e++) {
-        if (router->score == DPAR_ROUTER_SOFTMAX) {
-            s[e] = dpari_exp(s[e] - most);
-        } else if (router->score == DPAR_ROUTER_SIGMOID) {
-            s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
-        }
-        sum += s[e];
-    }
-    if (router->score != DPAR_ROUTER_SOFTMAX) {
-        return sum;
-    }
-    for (e = 0; e < router->experts; e++) {
-        s[e] /= sum;
-    }
-    return 1.0;
-}
-
-/* True if an expert with score a is chosen before one with score b, where b has the lower index.
- * Equal scores keep their order, and NaN ranks last. */
-static int dpari_router_higher(double a, double b)
-{
-    return a > b || (a == a && b != b);
-}
-
-/* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
- * the end of the sorted list, so that equal ones stay in the order of their indices. */
-static void dpari_router_choose(const dpar_router *router, const double *by, int32_t *chosen)
-{
-    int32_t e, n = 0, at;
-    for (e = 0; e < router->experts; e++) {
-        if (n == router->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
-            continue;
-        }
-        at = n < router->choices ? n++ : n - 1;
-        for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
-            chosen[at] = chosen[at - 1];
-        }
-        chosen[at] = e;
-    }
-}
-
-/* Returns the factor of the weights. A scale of 0 selects 1. */
-static double dpari_router_scale(const dpar_router *router)
-{
-    return router->scale != 0.0 ? router->scale : 1.0;
-}
-
-/* Returns the divisor of the weights of a token: the sum of its chosen scores with `normalise`,
- * otherwise 1. The sum starts from 1e-20, so that it is never 0. */
-static double dpari_router_norm(const dpar_router *router, const double *s, const int32_t *chosen)
-{
-    double sum = 1e-20;
-    int32_t j;
-    if (!router->normalise) {
-        return 1.0;
-    }
-    for (j = 0; j < router->choices; j++) {
-        sum += chosen[j] >= 0 ? s[chosen[j]] : 0.0;
-    }
-    return sum;
-}
-
-DPAR_API dpar_status dpar_router_forward(const dpar_router *router,
-                                         const dpar_router_arrays *arrays, dpar_why *why)
-{
-    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
-    const int given = arrays != NULL && arrays->scratch != NULL &&
-                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL &&
-                                       arrays->weight != NULL));
-    const dpar_status st = dpari_router_check(router, tokens, given, why);
-    int64_t t;
-    int32_t e, j;
-    for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = arrays->chosen + t * router->choices;
-        double norm, *scores = arrays->scratch, *biased = scores + router->experts;
-        (void)dpari_router_scores(router, arrays->logits, t, scores);
-        for (e = 0; e < router->experts; e++) {
-            biased[e] = scores[e] + (router->bias != NULL ? router->bias[e] : 0.0);
-        }
-        dpari_router_choose(router, biased, mine);
-        norm = dpari_router_norm(router, scores, mine);
-        for (j = 0; j < router->choices; j++) {
-            dpari_element_put(arrays->weight, router->type, t * router->choices + j,
-                              dpari_router_scale(router) * scores[mine[j]] / norm);
-        }
-    }
-    return st;
-}
-
-/* Checks that each choice is an expert or -1. */
-static dpar_status dpari_router_chosen(const dpar_router *router, int64_t tokens,
-                                       const int32_t *chosen, dpar_why *why)
-{
-    int64_t i;
-    for (i = 0; i < tokens * router->choices; i++) {
-        if (chosen[i] < -1 || chosen[i] >= router->experts) {
-            return dpari_wrong(why, "router: token %ld chose expert %d, but there are %d experts",
-                               i / router->choices, chosen[i], router->experts);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Adds the tokens of this rank to sums[2 experts + 1]: for each expert how often it is chosen, then
- * for each expert the sum of its shares of the scores, then the number of tokens. Tokens without
- * choices (padding) do not count. */
-static void dpari_router_add(const dpar_router *router, int64_t tokens, const void *logits,
-                             const int32_t *chosen, double *sums, double *scratch)
-{
-    int64_t t;
-    int32_t e, j;
-    for (t = 0; t < tokens; t++) {
-        const int32_t *mine = chosen + t * router->choices;
-        double sum;
-        for (j = 0; j < router->choices; j++) {
-            if (mine[j] >= 0) {
-                sums[mine[j]] += 1.0;
-            }
-        }
-        if (mine[0] < 0) {
-            continue;
-        }
-        sum = dpari_router_scores(router, logits, t, scratch);
-        for (e = 0; e < router->experts; e++) {
-            sums[router->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
-        }
-        sums[2 * (int64_t)router->experts] += 1.0;
-    }
-}
-
-/* Computes the load and the balancing loss from the sums of all ranks. */
-static void dpari_router_loads(const dpar_router *router, double *sums, dpar_router_load *load)
-{
-    const double tokens = sums[2 * (int64_t)router->experts];
-    double all = 0.0, most = 0.0, dot = 0.0;
-    int32_t e;
-    load->chosen = sums;
-    load->score = sums + router->experts;
-    load->tokens = (int64_t)tokens;
-    load->idle = 0;
-    for (e = 0; e < router->experts; e++) {
-        load->score[e] /= tokens > 0.0 ? tokens : 1.0;
-        load->idle += !(sums[e] > 0.0);
-        all += sums[e];
-        most = dpari_mostf(most, sums[e]);
-        dot += sums[e] * load->score[e];
-    }
-    load->imbalance = all > 0.0 ? most * router->experts / all : 0.0;
-    load->loss =
-        tokens > 0.0 ? router->balance * router->experts * dot / (router->choices * tokens) : 0.0;
-}
-
-/* Breaks the communicator with a message, so that the other ranks notice. Copies it to *why unless
- * why is NULL. */
-static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
-                                                 dpar_why *why)
-{
-    dpar_why text;
-    dpar_status st;
-    (void)dpari_wrong(&text, "rank %d: %s", comm->rank, said->text);
-    st = dpari_comm_wrong_all(comm, DPAR_E_ARG, &text);
-    if (why != NULL) {
-        *why = comm->why;
-    }
-    return st;
-}
-
-/* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
- * differ. */
-static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, double *sums,
-                                    int64_t n)
-{
-    uint64_t hash =
-        dpari_hash(dpari_hash(dpari_hash(4, router->experts), router->choices), router->score);
-    dpar_call call;
-    hash = dpari_hash(dpari_hash(hash, router->type), router->normalise != 0);
-    hash = dpari_hash_real(dpari_hash_real(hash, router->scale), router->balance);
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_REDUCE;
-    call.type = DPAR_F64;
-    call.op = DPAR_SUM;
-    call.in = call.out = sums;
-    call.count = n;
-    return dpari_post_alike(comm, &call, hash,
-                            "a router: experts, choices, score, type, normalise, scale or balance",
-                            NULL);
-}
-
-DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
-                                         const dpar_router_arrays *arrays, dpar_router_load *load)
-{
-    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
-    const int given = arrays != NULL && arrays->sums != NULL && load != NULL &&
-                      arrays->scratch != NULL &&
-                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL));
-    int64_t n = 0;
-    dpar_why said;
-    dpar_status st = dpari_router_check(router, tokens, given, &said);
-    if (st == DPAR_OK) {
-        st = dpari_router_chosen(router, tokens, arrays->chosen, &said);
-    }
-    if (st != DPAR_OK) {
-        return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
-    }
-    n = 2 * (int64_t)router->experts + 1;
-    dpari_zero(arrays->sums, (size_t)n * sizeof *arrays->sums);
-    dpari_router_add(router, tokens, arrays->logits, arrays->chosen, arrays->sums, arrays->scratch);
-    if (comm != NULL) {
-        st = dpari_router_sum(router, comm, arrays->sums, n);
-        if (st == DPAR_OK) {
-            st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
-        }
-    }
-    if (st == DPAR_OK) {
-        dpari_router_loads(router, arrays->sums, load);
-    }
-    return st;
-}
-
-/* Adds the gradient of one token's scores to d[experts]. The scores affect the weights of its
- * choices and, unless load is NULL, the balancing loss. s: the scores. sum: their sum. */
-static void dpari_router_back(const dpar_router *router, int64_t token, const int32_t *chosen,
-                              const void *dweight, const dpar_router_load *load, double sum,
-                              const double *s, double *d)
-{
-    const double norm = dpari_router_norm(router, s, chosen),
-                 by = dpari_router_scale(router) / norm;
-    double mean = 0.0;
-    int32_t e, j;
-    for (j = 0; dweight != NULL && router->normalise && j < router->choices; j++) {
-        if (chosen[j] >= 0) {
-            mean += dpari_element_get(dweight, router->type, token * router->choices + j) *
-                    s[chosen[j]] / norm;
-        }
-    }
-    for (j = 0; dweight != NULL && j < router->choices; j++) {
-        if (chosen[j] >= 0) {
-            d[chosen[j]] +=
-                by * (dpari_element_get(dweight, router->type, token * router->choices + j) - mean);
-        }
-    }
-    if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
-        const double all = (double)load->tokens;
-        const double a = router->balance * router->experts / (router->choices * all * all);
-        mean = 0.0;
-        for (e = 0; e < router->experts; e++) {
-            mean += a * load->chosen[e] * (s[e] / sum);
-        }
-        for (e = 0; e < router->experts; e++) {
-            d[e] += (a * load->chosen[e] - mean) / sum;
-        }
-    }
-}
-
-DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
-                                          const dpar_router_arrays *arrays,
-                                          const dpar_router_load *load, dpar_why *why)
-{
-    const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
-    const int given = arrays != NULL && arrays->scratch != NULL &&
-                      (tokens == 0 || (arrays->logits != NULL && arrays->chosen != NULL &&
-                                       arrays->dlogits != NULL));
-    dpar_status st = dpari_router_check(router, tokens, given, why);
-    int64_t t;
-    int32_t e;
-    if (st == DPAR_OK) {
-        st = dpari_router_chosen(router, tokens, arrays->chosen, why);
-    }
-    for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *scores = arrays->scratch, *d = scores + router->experts, mean = 0.0;
-        const double sum = dpari_router_scores(router, arrays->logits, t, scores);
-        dpari_zero(d, (size_t)router->experts * sizeof *d);
-        dpari_router_back(router, t, arrays->chosen + t * router->choices, arrays->dweight, load,
-                          sum, scores, d);
-        for (e = 0; router->score == DPAR_ROUTER_SOFTMAX && e < router->experts; e++) {
-            mean += d[e] * scores[e];
-        }
-        for (e = 0; e < router->experts; e++) {
-            const double s = scores[e];
-            double slope = 1.0;
-            if (router->score == DPAR_ROUTER_SOFTMAX) {
-                slope = s;
-            } else if (router->score == DPAR_ROUTER_SIGMOID) {
-                slope = s * (1.0 - s);
-            }
-            dpari_element_put(arrays->dlogits, router->type, t * router->experts + e,
-                              slope * (d[e] - mean));
-        }
-    }
-    return st;
-}
+#include "expert_private.h"
 
 /* ---- layers and their memory ----------------------------------------------------------------- */
-
-/* A plan. The public part comes first, so that a pointer to it is a pointer to the plan. */
-typedef struct dpari_experts {
-    dpar_experts_plan head;
-    dpar_comm *comm;
-    /* number of counts per expert: with DPAR_EXPERTS_DROP_POSITION k, one for each position of a
-     * choice, otherwise 1 */
-    int32_t slots;
-    int32_t tag;    /* from a hash of the layer, the same on all ranks */
-    int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
-
-    /* The exchange of counts. For each rank: the number of tokens, then [slots][experts of the
-     * receiving rank] counts. */
-    int32_t *sent_counts, *received_counts;
-    int64_t *sent_number, *received_number; /* [ranks] length of these lists for each rank */
-
-    int32_t *tally;          /* [slots][experts] number of choices, or of free rows */
-    int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
-    int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
-    /* [experts] next position of each expert in a list that is sorted by expert; in
-     * dpari_expert_find the offset from a kept choice to its row in from[e] */
-    int64_t *fill;
-
-    /* [experts] the array that contains the rows of each expert. The rest, [2][k], holds the rows
-     * of two tokens that are added, with the weights by[2][k]. */
-    const void **from;
-    double *by;
-
-    dpari_peer *peer; /* [ranks] */
-    void *packed;     /* rows of the kept choices in the order of experts, as they are sent */
-    void *staged;     /* rows in the order of ranks; NULL if that is the order of experts */
-
-    /* Memory of the device if comm->mem is one. It contains packed, staged, `weight`, and copies
-     * (place, token, choice) of three arrays of the routing `indexed`, whose tag was indexed_tag.
-     */
-    void *device;
-    int64_t device_bytes;
-    int32_t *place, *token, *choice;
-    void *weight; /* weights of the kept choices, in the order of experts */
-    const struct dpari_routing *indexed;
-    int32_t indexed_tag;
-
-    /* memory for one routing if dpar_experts_make allocated the plan without comm->mem, or NULL */
-    void *routing_memory;
-    dpar_mem_span *span; /* on a device: [ranks][own], and at least DPARI_EXPERT_INDICES */
-} dpari_experts;
-
-/* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
- * routing. The kept choices are sorted by expert, then by token. */
-typedef struct dpari_routing {
-    dpar_experts_routing head;
-    int64_t *send;   /* [ranks] rows that are sent to each rank */
-    int64_t *take;   /* [ranks] rows that are received from each rank */
-    int32_t *choice; /* [kept] index token k + position of each kept choice */
-    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert of this rank */
-    int64_t *piece;  /* [ranks][own] number of rows of that piece */
-    int64_t *start;  /* [experts] first kept choice of each expert */
-    int32_t *expert; /* [tokens][k] expert of each choice that is kept */
-    int32_t *token;  /* [kept] token of each kept choice; NULL without a device */
-    int32_t tag;     /* identifies the layer and this call of dpar_experts_route on all ranks */
-} dpari_routing;
-
-enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
 /* Returns the capacity factor in millionths, or 0 if it is outside of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *layer)
@@ -514,12 +102,6 @@ static int64_t dpari_expert_most(const dpar_experts_desc *layer, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
-/* Returns the type of the weights of a layer. */
-static int32_t dpari_expert_weights(const dpar_experts_desc *layer)
-{
-    return layer->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Assigns memory from byte *used on to the buffers for rows and, for a device, to the copies of a
  * routing's arrays. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, unsigned char *memory,
@@ -540,7 +122,7 @@ static void dpari_expert_buffers(dpari_experts *plan, const dpar_comm *comm, uns
         plan->token = (int32_t *)dpari_room_take(&room, most, 4);
         plan->choice = (int32_t *)dpari_room_take(&room, most, 4);
         plan->weight =
-            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_expert_weights(layer)));
+            dpari_room_take(&room, most, (size_t)dpar_type_bytes(dpari_wide_type(layer->type)));
     }
     *used = room.used;
 }
@@ -552,9 +134,7 @@ static int64_t dpari_expert_place_plan(dpari_experts *plan, const dpar_comm *com
 {
     const dpar_experts_desc *layer = &plan->head.layer;
     const int64_t ranks = comm->size, experts = layer->experts.count;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *plan);
     plan->head.count = (int32_t)dpar_split_part_count(&layer->experts, comm->rank);
     plan->head.first = (int32_t)dpar_split_part_first(&layer->experts, comm->rank);
@@ -594,9 +174,7 @@ static DPARI_COLD int64_t dpari_expert_place_routing(const dpari_experts *plan,
                                                      unsigned char *memory)
 {
     const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
+    dpari_room used = dpari_room_of(memory);
     (void)dpari_room_take(&used, 1, sizeof *routing);
     routing->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
     routing->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
@@ -763,12 +341,6 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
-/* Returns the number of choices of the tokens of a routing, including dropped ones. */
-static int64_t dpari_expert_choices(const dpari_experts *plan, const dpari_routing *routing)
-{
-    return routing->head.tokens * plan->head.layer.choices;
-}
-
 /* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
  * there is none. */
 static int64_t dpari_expert_invalid_token(const dpar_experts_desc *layer, int64_t tokens,
@@ -846,7 +418,7 @@ static void dpari_expert_count(dpari_experts *plan, const dpari_routing *routing
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
-    return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
+    return dpari_higher(x, y) || (!dpari_higher(y, x) && a < b);
 }
 
 /* Moves a[at] down to its place in a heap of n choices, whose first element is the one to drop
@@ -876,7 +448,7 @@ static DPARI_COLD void dpari_expert_drop_light(dpari_experts *plan, const dpari_
                                                int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(plan, routing), experts = plan->head.layer.experts.count;
-    const int32_t type = dpari_expert_weights(&plan->head.layer);
+    const int32_t type = dpari_wide_type(plan->head.layer.type);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
         plan->fill[e] = at;
@@ -967,8 +539,7 @@ static void dpari_expert_sort(dpari_experts *plan, int64_t tokens, int back)
     }
 }
 
-/* Returns the sum of counts over the other ranks. */
-static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
+DPARI_INTERNAL int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
 {
     int64_t n = 0;
     int32_t rank;
@@ -978,10 +549,9 @@ static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
     return n;
 }
 
-/* Exchanges values between ranks, and counts the bytes sent. Except for direct reads, this function
- * sends all data of this module. */
-static dpar_status dpari_expert_send(dpari_experts *plan, const void *in, const int64_t *in_count,
-                                     void *out, const int64_t *out_count, int32_t type)
+DPARI_INTERNAL dpar_status dpari_expert_send(dpari_experts *plan, const void *in,
+                                             const int64_t *in_count, void *out,
+                                             const int64_t *out_count, int32_t type)
 {
     const dpar_status st =
         dpar_all_to_all_v(plan->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
@@ -1111,12 +681,6 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-/* Returns st, and copies the communicator's message to *why. */
-static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
-{
-    return dpari_repeat(st, why, comm->why.text);
-}
-
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why)
@@ -1136,11 +700,12 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
-        return dpari_expert_wrong(p->comm, &said, why);
+        st = dpari_comm_wrong_all(p->comm, DPAR_E_ARG, "rank %d: %s", p->comm->rank, said.text);
+    } else {
+        st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     }
-    st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
@@ -1152,7 +717,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     dpari_expert_drop_own(p, r, chosen, choices->weight);
     st = dpari_expert_exchange(p, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_expert_ended(p->comm, st, why);
+        return dpari_repeat(st, why, p->comm->why.text);
     }
     p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
@@ -1175,646 +740,4 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         *routing = &r->head;
     }
     return st;
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-/* Returns the address of a row. */
-static void *dpari_expert_at(void *rows, const dpar_experts_desc *layer, int64_t row)
-{
-    return (unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
-}
-
-static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *layer, int64_t row)
-{
-    return (const unsigned char *)rows + row * layer->width * dpar_type_bytes(layer->type);
-}
-
-/* Returns the size of a row in bytes. */
-static int64_t dpari_expert_row(const dpar_experts_desc *layer)
-{
-    return layer->width * dpar_type_bytes(layer->type);
-}
-
-/* Computes to = by x from for one row. 16-bit floats are scaled as f32. */
-static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *layer,
-                               double by)
-{
-    float x[DPARI_ELEMENTS];
-    int64_t at, n, i;
-    for (at = 0; at < layer->width; at += n) {
-        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(layer->type);
-        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(layer->type);
-        n = dpari_least(layer->width - at, DPARI_ELEMENTS);
-        if (layer->type == DPAR_F64) {
-            for (i = 0; i < n; i++) {
-                ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
-            }
-        } else if (layer->type == DPAR_F32) {
-            dpari_kern_scale(t, f, by, n);
-        } else {
-            dpari_kern_convert(x, DPAR_F32, f, layer->type, n);
-            dpari_kern_scale(x, x, by, n);
-            dpari_kern_convert(t, layer->type, x, DPAR_F32, n);
-        }
-    }
-}
-
-/* The `count` rows that are added for one token, and their weights. */
-typedef struct dpari_expert_terms {
-    const void **row;
-    double *by;
-    int32_t count;
-} dpari_expert_terms;
-
-/* Computes out = sum of by[j] x row[j], in f64 in the order of j, rounded once. Prefetches the rows
- * of the next token. */
-static void dpari_expert_add(const dpar_experts_desc *layer, const dpari_expert_terms *z,
-                             const dpari_expert_terms *next, void *out, int32_t stream)
-{
-    double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
-    int64_t at, n, i;
-    int32_t j;
-    if (layer->type == DPAR_F32 || layer->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, layer->width,
-                       layer->type, stream);
-        return;
-    }
-    for (at = 0; at < layer->width; at += n) {
-        n = dpari_least(layer->width - at, DPARI_ELEMENTS);
-        dpari_zero(sum, sizeof sum);
-        for (j = 0; j < z->count; j++) {
-            dpari_elements_load(x, z->row[j], at, n, layer->type);
-            for (i = 0; i < DPARI_ELEMENTS; i++) {
-                sum[i] += z->by[j] * x[i];
-            }
-        }
-        dpari_elements_store(out, sum, at, n, layer->type);
-    }
-}
-
-/* Sets z to the rows of the kept choices of a token, which plan->from and plan->fill locate, and to
- * their weights, which are 1 if weight is NULL. Even and odd tokens use different halves of the
- * memory for z, because dpari_expert_sums also needs the next token. */
-static void dpari_expert_find(const dpari_experts *plan, const dpari_routing *routing,
-                              int64_t token, const void *weight, dpari_expert_terms *z)
-{
-    const int32_t k = plan->head.layer.choices;
-    int64_t i;
-    z->row = plan->from + plan->head.layer.experts.count + token % 2 * k;
-    z->by = plan->by + token % 2 * k;
-    z->count = 0;
-    for (i = token * k; i < (token + 1) * k && token < routing->head.tokens; i++) {
-        if (routing->head.position[i] >= 0) {
-            const int32_t e = routing->expert[i];
-            z->row[z->count] = dpari_expert_in(plan->from[e], &plan->head.layer,
-                                               routing->head.position[i] + plan->fill[e]);
-            z->by[z->count++] =
-                weight != NULL
-                    ? dpari_element_get(weight, dpari_expert_weights(&plan->head.layer), i)
-                    : 1.0;
-        }
-    }
-}
-
-/* Copies the rows of z into `kept`, where backward reads them, and makes z point to the copies. */
-static void dpari_expert_keep(const dpari_experts *plan, const dpari_routing *routing,
-                              int64_t token, void *kept, dpari_expert_terms *z)
-{
-    const int32_t k = plan->head.layer.choices;
-    int32_t j, n = 0;
-    for (j = 0; j < k; j++) {
-        const int64_t place = routing->head.position[token * k + j];
-        if (place >= 0) {
-            void *to = dpari_expert_at(kept, &plan->head.layer, place);
-            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&plan->head.layer), 0);
-            z->row[n++] = to;
-        }
-    }
-}
-
-/* Computes out[token], the weighted sum of the token's rows, for all tokens. kept: where the rows
- * are saved; NULL if they are not wanted or already saved. */
-static void dpari_expert_sums(const dpari_experts *plan, const dpari_routing *routing,
-                              const void *weight, void *kept, void *out, int32_t stream)
-{
-    dpari_expert_terms z, next;
-    int64_t t;
-    dpari_expert_find(plan, routing, 0, weight, &next);
-    for (t = 0; t < routing->head.tokens; t++) {
-        z = next;
-        dpari_expert_find(plan, routing, t + 1, weight, &next);
-        if (kept != NULL) {
-            dpari_expert_keep(plan, routing, t, kept, &z);
-        }
-        dpari_expert_add(&plan->head.layer, &z, &next, dpari_expert_at(out, &plan->head.layer, t),
-                         stream);
-    }
-    dpari_kern_rows_end(stream);
-}
-
-/* Describes a copy of bytes for the device in s. Returns 1, or 0 if there are no bytes, so that the
- * caller can use s for the next copy. */
-static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
-{
-    dpari_zero(s, sizeof *s);
-    s->to = to;
-    s->from = from;
-    s->count = bytes;
-    s->to_type = s->from_type = DPAR_U8;
-    s->scale = 1.0;
-    return bytes > 0;
-}
-
-/* Copies rows from the order of ranks, then experts, to the order of experts, then ranks. With
- * `back`, copies them in the opposite direction. */
-static dpar_status dpari_expert_group(const dpari_experts *plan, const dpari_routing *routing,
-                                      void *to, const void *from, int back)
-{
-    const dpar_experts_desc *layer = &plan->head.layer;
-    int64_t at = 0;
-    int32_t rank, e, n = 0;
-    for (rank = 0; rank < plan->comm->size; rank++) {
-        for (e = 0; e < plan->head.count; e++) {
-            const int64_t piece = rank * (int64_t)plan->head.count + e, row = routing->row[piece];
-            void *t = dpari_expert_at(to, layer, back ? at : row);
-            const void *f = dpari_expert_in(from, layer, back ? row : at);
-            const int64_t bytes = routing->piece[piece] * dpari_expert_row(layer);
-            if (plan->comm->mem == NULL) {
-                dpari_kern_copy(t, f, bytes, 0);
-            } else {
-                n += dpari_expert_span(&plan->span[n], t, f, bytes);
-            }
-            at += routing->piece[piece];
-        }
-    }
-    return n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
-}
-
-/* Computes the numbers of elements that are sent to and received from each rank. */
-static void dpari_expert_sizes(dpari_experts *plan, const dpari_routing *routing)
-{
-    int32_t rank;
-    for (rank = 0; rank < plan->comm->size; rank++) {
-        plan->send[rank] = routing->send[rank] * plan->head.layer.width;
-        plan->receive[rank] = routing->take[rank] * plan->head.layer.width;
-    }
-}
-
-/* ---- direct reads of other ranks' arrays ----------------------------------------------------- */
-
-/* The four exchanges, which have different tags. */
-enum {
-    DPARI_EXPERT_DISPATCH,
-    DPARI_EXPERT_COMBINE,
-    DPARI_EXPERT_COMBINE_BACK,
-    DPARI_EXPERT_DISPATCH_BACK
-};
-/* The arrays that ranks read from each other. */
-enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
-
-/* Publishes the arrays of this rank, and finds out whether all ranks can read each other's arrays
- * directly (peers->direct). rows: `count` rows that other ranks read. weight: read by other ranks
- * only in combine_backward. */
-static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *plan, const dpari_routing *routing,
-                                                int32_t what, const void *rows, int64_t count,
-                                                const void *weight, dpari_peers *peers)
-{
-    const int64_t weights = dpari_expert_choices(plan, routing);
-    dpari_peers_array a[3];
-    a[DPARI_EXPERT_ROUTING].at = routing;
-    a[DPARI_EXPERT_ROUTING].bytes = plan->head.routing_bytes;
-    a[DPARI_EXPERT_ROWS].at = rows;
-    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&plan->head.layer);
-    a[DPARI_EXPERT_WEIGHTS].at = weight;
-    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (plan->head.layer.type != DPAR_F64) {
-        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
-    }
-    return dpari_peers_open(peers, plan->comm, routing->tag + what, a, 3, plan->peer);
-}
-
-/* Returns the array of another rank's routing that corresponds to the array `mine` of this rank's
- * routing. Only for the arrays that have the same offsets on all ranks. */
-static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
-                                       const dpari_routing *routing, const void *mine)
-{
-    return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
-           ((const unsigned char *)mine - (const unsigned char *)(const void *)routing);
-}
-
-/* Checks that each rank has as many rows for this rank as this rank expects. The numbers may differ
- * if the ranks use routings of different calls. back: 1 if rows are sent from experts to tokens. */
-static dpar_status dpari_expert_fits(const dpari_experts *plan, const dpari_routing *routing,
-                                     const dpari_peers *peers, int back)
-{
-    dpar_comm *comm = plan->comm;
-    const int64_t *take = back ? routing->send : routing->take;
-    const int64_t *give = back ? routing->take : routing->send;
-    dpar_why why;
-    int32_t rank;
-    for (rank = 0; rank < comm->size; rank++) {
-        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, routing, give);
-        if (theirs[comm->rank] != take[rank]) {
-            (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "experts: rank %d sends %ld rows to rank %d, which expects %ld; their "
-                            "routings must be from the same call of dpar_experts_route",
-                            rank, theirs[comm->rank], comm->rank, take[rank]);
-            return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Ends the direct reads: waits until all ranks have read, and counts the bytes that other ranks
- * read from this rank. rows: [ranks] rows of this rank that each rank read. */
-static dpar_status dpari_expert_close(dpari_experts *plan, const dpari_peers *peers,
-                                      const int64_t *rows)
-{
-    const int64_t sent = dpari_expert_away(plan->comm, rows) * dpari_expert_row(&plan->head.layer);
-    const dpar_status st = dpari_peers_close(peers, sent);
-    plan->head.sent_bytes += st == DPAR_OK ? sent : 0;
-    return st;
-}
-
-/* Returns a number of another rank's routing, or 0 if it is not 0 .. n - 1. If the other ranks
- * timed out while this rank was late (comm.h), they may have overwritten the routing. The results
- * are then lost in any case, but this rank must not read outside of the arrays before it notices
- * the error. */
-static int64_t dpari_expert_limit(int64_t i, int64_t n)
-{
-    return i >= 0 && i < n ? i : 0;
-}
-
-/* Copies the rows of the tokens of n choices, multiplied by their weights unless weight is NULL.
- * Prefetches the next row. */
-static void dpari_expert_copy(const dpar_experts_desc *layer, void *to, const void *from,
-                              const int32_t *choice, int64_t n, const void *weight, int32_t stream)
-{
-    const int64_t most = layer->max_tokens * layer->choices;
-    int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
-    for (i = 0; i < n; i++) {
-        const void *row = dpari_expert_in(from, layer, mine / layer->choices), *next;
-        void *at = dpari_expert_at(to, layer, i);
-        then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
-        next = dpari_expert_in(from, layer, then / layer->choices);
-        if (weight != NULL) {
-            dpari_kern_ask(next, dpari_expert_row(layer));
-            dpari_expert_scale(at, row, layer,
-                               dpari_element_get(weight, dpari_expert_weights(layer), mine));
-        } else {
-            dpari_kern_row(at, row, next, dpari_expert_row(layer), stream);
-        }
-        mine = then;
-    }
-}
-
-/* Reads the rows for this rank's experts from the ranks that have the tokens. */
-static void dpari_expert_take(dpari_experts *plan, const dpari_routing *routing,
-                              const dpari_peers *peers, void *rows)
-{
-    const int32_t stream =
-        dpari_peers_stream(peers, routing->head.rows * dpari_expert_row(&plan->head.layer));
-    const int64_t most = plan->head.layer.max_tokens * plan->head.layer.choices + 1;
-    int64_t *at = plan->receive; /* [ranks] the next kept choice of each rank to be read */
-    int32_t rank, e;
-    for (rank = 0; rank < plan->comm->size; rank++) {
-        const int64_t *send =
-            (const int64_t *)dpari_expert_theirs(peers, rank, routing, routing->send);
-        at[rank] = 0;
-        for (e = 0; e < plan->comm->rank; e++) {
-            at[rank] = dpari_expert_limit(at[rank] + dpari_expert_limit(send[e], most), most);
-        }
-    }
-    for (e = 0; e < plan->head.count; e++) {
-        for (rank = 0; rank < plan->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)plan->head.count + e;
-            dpari_expert_copy(
-                &plan->head.layer, dpari_expert_at(rows, &plan->head.layer, routing->row[piece]),
-                dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
-                (const int32_t *)dpari_expert_theirs(peers, rank, routing, routing->choice) +
-                    at[rank],
-                routing->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
-            at[rank] += routing->piece[piece];
-        }
-    }
-    dpari_kern_rows_end(stream);
-}
-
-/* Locates the results in the arrays of the experts' ranks. The result of kept choice i of this
- * rank, which is for expert e, is row i + plan->fill[e] of the array plan->from[e]. */
-static void dpari_expert_locate(dpari_experts *plan, const dpari_routing *routing,
-                                const dpari_peers *peers)
-{
-    const int64_t most =
-        plan->comm->size * plan->head.layer.max_tokens * plan->head.layer.choices + 1;
-    int32_t rank, e = 0, i;
-    for (rank = 0; rank < plan->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_part_count(&plan->head.layer.experts, rank);
-        const int64_t *row =
-            (const int64_t *)dpari_expert_theirs(peers, rank, routing, routing->row);
-        for (i = 0; i < own; i++) {
-            plan->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
-            plan->fill[e] = dpari_expert_limit(row[plan->comm->rank * (int64_t)own + i], most) -
-                            routing->start[e];
-            e++;
-        }
-    }
-}
-
-/* ---- in a device's memory -------------------------------------------------------------------- */
-
-/* Copies three arrays of the routing to the device, unless the last operation used the same
- * routing. */
-static dpar_status dpari_expert_index(dpari_experts *plan, const dpari_routing *routing)
-{
-    int32_t n = 0;
-    dpar_status st = DPAR_OK;
-    if (plan->indexed == routing && plan->indexed_tag == routing->tag) {
-        return DPAR_OK;
-    }
-    n += dpari_expert_span(&plan->span[n], plan->place, routing->head.position,
-                           4 * dpari_expert_choices(plan, routing));
-    n += dpari_expert_span(&plan->span[n], plan->token, routing->token, 4 * routing->head.kept);
-    n += dpari_expert_span(&plan->span[n], plan->choice, routing->choice, 4 * routing->head.kept);
-    st = n > 0 ? dpari_do_span(plan->comm, plan->span, n) : DPAR_OK;
-    plan->indexed = routing;
-    plan->indexed_tag = routing->tag;
-    return st;
-}
-
-/* Copies to[i] = from[index[i]], elements of `bytes` bytes. */
-static dpar_status dpari_expert_gather(dpari_experts *plan, void *to, const void *from,
-                                       const int32_t *index, int64_t rows, int64_t bytes)
-{
-    dpar_mem_gather g;
-    dpari_zero(&g, sizeof g);
-    g.to = to;
-    g.from = from;
-    g.rows = rows;
-    g.bytes = g.to_step = g.from_step = bytes;
-    g.index.at = index;
-    g.index.type = DPAR_I32;
-    return rows > 0 ? dpari_do_gather(plan->comm, &g) : DPAR_OK;
-}
-
-/* Computes to[i] = the sum of the rows from[index[i][k]], each times its weight. */
-static dpar_status dpari_expert_combine(dpari_experts *plan, void *to, const void *from,
-                                        const void *weight, const int32_t *index, int64_t rows,
-                                        int64_t k)
-{
-    dpar_mem_combine m;
-    dpari_zero(&m, sizeof m);
-    m.to = to;
-    m.from = from;
-    m.weight = weight;
-    m.rows = rows;
-    m.choices = k;
-    m.width = plan->head.layer.width;
-    m.to_type = m.from_type = plan->head.layer.type;
-    m.weight_type = dpari_expert_weights(&plan->head.layer);
-    m.index.at = index;
-    m.index.type = DPAR_I32;
-    return rows > 0 ? dpari_do_combine(plan->comm, &m) : DPAR_OK;
-}
-
-/* Does what dpari_expert_pack does, on a device. */
-static dpar_status dpari_expert_pack_on_device(dpari_experts *plan, const dpari_routing *routing,
-                                               const void *from, const void *weight)
-{
-    dpar_status st = dpari_expert_index(plan, routing);
-    if (st == DPAR_OK && weight == NULL) {
-        return dpari_expert_gather(plan, plan->packed, from, plan->token, routing->head.kept,
-                                   dpari_expert_row(&plan->head.layer));
-    }
-    if (st == DPAR_OK) {
-        st = dpari_expert_gather(plan, plan->weight, weight, plan->choice, routing->head.kept,
-                                 dpar_type_bytes(dpari_expert_weights(&plan->head.layer)));
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_expert_combine(plan, plan->packed, from, plan->weight, plan->token,
-                                routing->head.kept, 1);
-}
-
-/* Computes dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
-static dpar_status dpari_expert_dots(dpari_experts *plan, const dpari_routing *routing,
-                                     const void *dy, const void *kept, void *dweight)
-{
-    const int32_t type = dpari_expert_weights(&plan->head.layer), there = plan->comm->mem != NULL;
-    const dpar_status st = there ? dpari_expert_index(plan, routing) : DPAR_OK;
-    dpar_mem_dot d;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (routing->head.kept == 0) {
-        return dpari_do_copy(plan->comm, dweight, NULL,
-                             dpari_expert_choices(plan, routing) * dpar_type_bytes(type));
-    }
-    dpari_zero(&d, sizeof d);
-    d.to = dweight;
-    d.a = dy;
-    d.b = kept;
-    d.rows = dpari_expert_choices(plan, routing);
-    d.choices = plan->head.layer.choices;
-    d.width = plan->head.layer.width;
-    d.to_type = type;
-    d.type = plan->head.layer.type;
-    d.index.at = there ? plan->place : routing->head.position;
-    d.index.type = DPAR_I32;
-    return dpari_do_dot(plan->comm, &d);
-}
-
-/* ---- dispatch and combine -------------------------------------------------------------------- */
-
-/* Packs the rows of the kept choices in the order in which they are sent, multiplied by their
- * weights unless weight is NULL. */
-static dpar_status dpari_expert_pack(dpari_experts *plan, const dpari_routing *routing,
-                                     const void *from, const void *weight)
-{
-    int64_t i;
-    if (plan->comm->mem != NULL) {
-        return dpari_expert_pack_on_device(plan, routing, from, weight);
-    }
-    for (i = 0; i < routing->head.kept; i++) {
-        dpari_expert_copy(&plan->head.layer, dpari_expert_at(plan->packed, &plan->head.layer, i),
-                          from, routing->choice + i, 1, weight, 0);
-    }
-    return DPAR_OK;
-}
-
-/* Computes the weighted sum of the received rows of each token. */
-static dpar_status dpari_expert_unite(dpari_experts *plan, const dpari_routing *routing,
-                                      const void *came, const void *weight, void *out)
-{
-    int64_t e;
-    if (plan->comm->mem != NULL) {
-        const dpar_status st = dpari_expert_index(plan, routing);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        return dpari_expert_combine(plan, out, came, weight, plan->place, routing->head.tokens,
-                                    plan->head.layer.choices);
-    }
-    for (e = 0; e < plan->head.layer.experts.count; e++) {
-        plan->from[e] = came;
-        plan->fill[e] = 0;
-    }
-    dpari_expert_sums(plan, routing, weight, NULL, out, 0);
-    return DPAR_OK;
-}
-
-/* Sends the rows of tokens to their experts, multiplied by their weights unless weight is NULL. */
-static dpar_status dpari_expert_out(dpari_experts *plan, const dpari_routing *routing, int32_t what,
-                                    const void *from, const void *weight, void *rows)
-{
-    void *to = plan->staged != NULL ? plan->staged : rows;
-    dpari_peers peers;
-    dpar_status st =
-        dpari_expert_open(plan, routing, what, from, routing->head.tokens, weight, &peers);
-    if (st == DPAR_OK && peers.direct) {
-        st = dpari_expert_fits(plan, routing, &peers, 0);
-        if (st == DPAR_OK) {
-            dpari_expert_take(plan, routing, &peers, rows);
-            st = dpari_expert_close(plan, &peers, routing->send);
-        }
-        return st;
-    }
-    if (st == DPAR_OK) {
-        st = dpari_expert_pack(plan, routing, from, weight);
-    }
-    dpari_expert_sizes(plan, routing);
-    if (st == DPAR_OK) {
-        st = dpari_expert_send(plan, plan->packed, plan->send, to, plan->receive,
-                               plan->head.layer.type);
-    }
-    if (st == DPAR_OK && to != rows) {
-        st = dpari_expert_group(plan, routing, rows, to, 0);
-    }
-    return st;
-}
-
-/* Sends the rows of experts back to their tokens and adds them. kept: where dpar_experts_combine
- * saves the received rows; NULL if they are not wanted. */
-static dpar_status dpari_expert_back(dpari_experts *plan, const dpari_routing *routing,
-                                     int32_t what, const void *rows, const void *weight, void *kept,
-                                     void *out)
-{
-    void *came = kept != NULL ? kept : plan->packed;
-    dpari_peers peers;
-    dpar_status st = dpari_expert_open(plan, routing, what, rows, routing->head.rows, NULL, &peers);
-    if (st == DPAR_OK && peers.direct) {
-        st = dpari_expert_fits(plan, routing, &peers, 1);
-        if (st == DPAR_OK) {
-            dpari_expert_locate(plan, routing, &peers);
-            dpari_expert_sums(plan, routing, weight, kept, out,
-                              dpari_peers_stream(&peers, routing->head.tokens *
-                                                             dpari_expert_row(&plan->head.layer)));
-            st = dpari_expert_close(plan, &peers, routing->take);
-        }
-        return st;
-    }
-    if (st == DPAR_OK && plan->staged != NULL) {
-        st = dpari_expert_group(plan, routing, plan->staged, rows, 1);
-        rows = plan->staged;
-    }
-    dpari_expert_sizes(plan, routing);
-    if (st == DPAR_OK) {
-        st = dpari_expert_send(plan, rows, plan->receive, came, plan->send, plan->head.layer.type);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_expert_unite(plan, routing, came, weight, out);
-    }
-    return st;
-}
-
-/* Checks that no array that has elements is NULL. tokens, rows: 1 if the arrays with one row per
- * token, or with one row per row of an expert, are not NULL. */
-static dpar_status dpari_expert_arrays(const dpari_experts *plan, const dpari_routing *routing,
-                                       const dpar_experts_arrays *arrays, int tokens, int rows)
-{
-    const int64_t token_count = routing != NULL ? routing->head.tokens : 0;
-    const int64_t row_count = routing != NULL ? routing->head.rows : 0;
-    dpar_why said;
-    if (plan == NULL) {
-        return DPAR_E_ARG;
-    }
-    if (routing != NULL && arrays != NULL && (tokens || token_count == 0) &&
-        (rows || row_count == 0)) {
-        return DPAR_OK;
-    }
-    (void)dpari_wrong(&said,
-                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
-                      token_count, row_count);
-    return dpari_expert_wrong(plan->comm, &said, NULL);
-}
-
-DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
-                                           const dpar_experts_routing *routing,
-                                           const dpar_experts_arrays *arrays)
-{
-    dpari_experts *p = (dpari_experts *)(void *)plan;
-    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
-    dpar_status st;
-    st = dpari_expert_arrays(p, r, arrays, arrays != NULL && arrays->x != NULL,
-                             arrays != NULL && arrays->rows != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, arrays->x, NULL, arrays->rows);
-}
-
-DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
-                                          const dpar_experts_routing *routing,
-                                          const dpar_experts_arrays *arrays)
-{
-    dpari_experts *p = (dpari_experts *)(void *)plan;
-    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
-    dpar_status st;
-    st = dpari_expert_arrays(p, r, arrays,
-                             arrays != NULL && arrays->weight != NULL && arrays->y != NULL,
-                             arrays != NULL && arrays->results != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, arrays->results, arrays->weight,
-                             arrays->saved, arrays->y);
-}
-
-DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
-                                                   const dpar_experts_routing *routing,
-                                                   const dpar_experts_arrays *arrays)
-{
-    dpari_experts *p = (dpari_experts *)(void *)plan;
-    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
-    int there;
-    dpar_status st;
-    there = arrays != NULL && arrays->dy != NULL && arrays->weight != NULL &&
-            (arrays->dweight == NULL || arrays->saved != NULL || (r != NULL && r->head.kept == 0));
-    st = dpari_expert_arrays(p, r, arrays, there, arrays != NULL && arrays->dresults != NULL);
-    if (st == DPAR_OK && arrays->dweight != NULL) {
-        st = dpari_expert_dots(p, r, arrays->dy, arrays->saved, arrays->dweight);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, arrays->dy, arrays->weight,
-                            arrays->dresults);
-}
-
-DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
-                                                    const dpar_experts_routing *routing,
-                                                    const dpar_experts_arrays *arrays)
-{
-    dpari_experts *p = (dpari_experts *)(void *)plan;
-    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
-    dpar_status st;
-    st = dpari_expert_arrays(p, r, arrays, arrays != NULL && arrays->dx != NULL,
-                             arrays != NULL && arrays->drows != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, arrays->drows, NULL, NULL,
-                             arrays->dx);
 }

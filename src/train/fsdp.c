@@ -23,7 +23,6 @@
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "../host/optimizer_private.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
@@ -114,12 +113,6 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
     return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
-/* Returns the type in which shards of gradients are summed over micro-batches. */
-static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *desc)
-{
-    return desc->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
-
 /* Returns the type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
@@ -172,11 +165,6 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
     return DPAR_OK;
 }
 
-static int dpari_fsdp_is_flag(int32_t value)
-{
-    return value == 0 || value == 1;
-}
-
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
 static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
@@ -194,8 +182,8 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
     if (desc->zero < 1 || desc->zero > 3) {
         return dpari_wrong(why, "fsdp: zero is %d, but must be 1, 2 or 3, or 0 for 3", desc->zero);
     }
-    if (!dpari_fsdp_is_flag(desc->reduce_last) || !dpari_fsdp_is_flag(desc->sum) ||
-        !dpari_fsdp_is_flag(desc->overwrite_gradients)) {
+    if (!dpari_is_flag(desc->reduce_last) || !dpari_is_flag(desc->sum) ||
+        !dpari_is_flag(desc->overwrite_gradients)) {
         return dpari_wrong(why,
                            "fsdp: reduce_last is %d, sum %d and overwrite_gradients %d, but each "
                            "must be 0 or 1",
@@ -228,9 +216,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
  * memory is NULL, only computes the size. */
 static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
     fsdp->unit = (dpari_fsdp_unit *)dpari_room_take(&r, fsdp->units, sizeof *fsdp->unit);
     fsdp->slot = (dpari_fsdp_slot *)dpari_room_take(&r, fsdp->slots, sizeof *fsdp->slot);
@@ -350,7 +336,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->whole_sum * gradient;
     } else {
-        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_sums(desc));
+        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_wide_type(desc->type));
         s->buckets = fsdp->buckets * fsdp->largest * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
@@ -645,10 +631,7 @@ static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
     for (i = 0; i < fsdp->slots; i++) {
         dpari_fsdp_slot *s = &fsdp->slot[i];
         if (s->unit >= 0) {
-            const dpar_status w = dpar_wait(&s->work);
-            if (st == DPAR_OK) {
-                st = w;
-            }
+            st = dpari_first_error(st, dpar_wait(&s->work));
             fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
         }
@@ -739,7 +722,7 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
         *type = fsdp->desc.gradient_type;
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
-    *type = dpari_fsdp_sums(&fsdp->desc);
+    *type = dpari_wide_type(fsdp->desc.type);
     return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
@@ -859,11 +842,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *fsdp, dpar_text *text, int32_t u)
 {
     const char *name = fsdp->desc.names != NULL ? fsdp->desc.names[u] : NULL;
-    dpar_text_put(text, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpari_text_print(text, "%s'", name);
+        dpari_text_print(text, "unit '%s'", name);
     } else {
-        dpari_text_int(text, u);
+        dpari_text_print(text, "unit %d", u);
     }
 }
 
@@ -1015,43 +997,6 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Adds `from` to `to`, element by element, in the type of `to` (F64 or F32), in host memory. */
-static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                int64_t count)
-{
-    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
-    float f32[DPARI_ELEMENTS];
-    double wide[DPARI_ELEMENTS];
-    int64_t i, n;
-    for (i = 0; i < count; i += n) {
-        void *out[1];
-        const void *in[2];
-        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
-        out[0] = (unsigned char *)to + i * to_size;
-        in[0] = out[0];
-        in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16-bit types and F64 to F32 first */
-            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
-            in[1] = f32;
-        }
-        if (from_type != to_type && to_type == DPAR_F64) {
-            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
-            in[1] = wide;
-        }
-        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
-    }
-}
-
-static dpar_status dpari_fsdp_add(const dpar_fsdp *fsdp, void *to, int32_t to_type,
-                                  const void *from, int32_t from_type, int64_t count)
-{
-    if (fsdp->shard->mem != NULL) {
-        return dpari_do_convert(fsdp->shard, to, to_type, from, from_type, count, 1);
-    }
-    dpari_fsdp_add_here(to, to_type, from, from_type, count);
-    return DPAR_OK;
-}
-
 /* Waits for the reduction of bucket b, adds the result to the shard and frees the bucket. With
  * replicas, posts the all-reduce of the shard in the last micro-batch. */
 static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
@@ -1072,13 +1017,12 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
     if (!dpari_fsdp_gradients_whole(desc) && !s->straight) {
         const unsigned char *came =
             dpari_fsdp_bucket_at(fsdp, b) + dpari_fsdp_own(fsdp, u, desc->gradient_type);
-        if (unit->fresh && desc->gradient_type != type) {
-            st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
-                                  unit->flat.shard, 0);
-        } else {
+        const int adds = !unit->fresh || desc->gradient_type == type;
+        if (adds) {
             reduced = dpari_fsdp_settled(fsdp, u, &type);
-            st = dpari_fsdp_add(fsdp, reduced, type, came, desc->gradient_type, unit->flat.shard);
         }
+        st = dpari_do_convert(fsdp->shard, reduced, type, came, desc->gradient_type,
+                              unit->flat.shard, adds);
     }
     unit->fresh = 0;
     if (st == DPAR_OK && fsdp->last && fsdp->replicas != NULL) {
@@ -1345,20 +1289,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
         if (fsdp->bucket[b].unit >= 0 && fsdp->bucket[b].sent) {
-            const dpar_status st = dpari_fsdp_collect(fsdp, b);
-            if (fsdp->status == DPAR_OK) {
-                fsdp->status = st;
-            }
+            fsdp->status = dpari_first_error(fsdp->status, dpari_fsdp_collect(fsdp, b));
         } else if (fsdp->bucket[b].unit >= 0) {
             fsdp->unit[fsdp->bucket[b].unit].bucket = -1;
             fsdp->bucket[b].unit = -1;
         }
     }
     for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
-        const dpar_status st = dpar_wait(&fsdp->unit[u].across);
-        if (fsdp->status == DPAR_OK) {
-            fsdp->status = st;
-        }
+        fsdp->status = dpari_first_error(fsdp->status, dpar_wait(&fsdp->unit[u].across));
     }
     for (u = 0; u < fsdp->units; u++) {
         fsdp->unit[u].used = 0;

@@ -4,7 +4,6 @@
  * DPAR_E_UNKNOWN. */
 #include "layer_calls.h"
 
-#include "../base/base_private.h"
 #include "../comm/memory_calls.h"
 #include "../host/layers_norm.h"
 #include "../host/layers_private.h"

@@ -73,6 +73,11 @@ static int dpari_pl_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
+static int dpari_pl_sends(int32_t kind)
+{
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
+}
+
 /* True for F, B and I: the actions that have an input and an output. */
 static int dpari_pl_passes(int32_t kind)
 {
@@ -184,9 +189,7 @@ static void dpari_pl_place(dpar_pipeline *pipeline, void *memory, const dpar_com
     const int64_t n = schedule->begin[comm->rank + 1] - schedule->begin[comm->rank];
     const int64_t messages = dpari_pl_count_messages(schedule, comm->rank);
     dpar_schedule_check_desc run;
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *pipeline);
     dpari_zero(pipeline, sizeof *pipeline);
     pipeline->actions = n;
@@ -404,52 +407,40 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *pipeline, const dpari_pl_scra
     return dpari_pl_assign_local(pipeline, w, why);
 }
 
-/* Sets the size of the slots of a pool to at least `each` bytes. Returns the size of the pool. */
-static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
-{
-    pool->each = dpari_room_up(each);
-    return pool->each * pool->count;
-}
-
-/* Places a pool at *at and advances *at. */
-static void dpari_pl_pool_place(dpari_pl_pool *pool, unsigned char **at)
-{
-    pool->at = *at;
-    *at += pool->each * pool->count;
-}
-
 /* Allocates the slots of all pools. */
 static dpar_status dpari_pl_allocate_slots(dpar_pipeline *pipeline, dpar_why *why)
 {
+    enum { POOLS = 5 };
+    const dpar_pipeline_desc *desc = &pipeline->desc;
+    dpari_pl_pool *const pool[POOLS] = {&pipeline->receive, &pipeline->send, &pipeline->local,
+                                        &pipeline->activation, &pipeline->weight};
+    int64_t most = 0, bytes = 0, slots = 0;
     unsigned char *at;
-    int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < pipeline->desc.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&pipeline->desc, i));
+    for (i = 0; i < desc->schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(desc, i));
     }
     /* at least 1 byte, so that dpari_pl_slot does not return NULL for a message's slot */
-    most = dpari_most(1, most * dpar_type_bytes(pipeline->desc.type));
-    bytes = dpari_pl_pool_bytes(&pipeline->receive, most) +
-            dpari_pl_pool_bytes(&pipeline->send, most) +
-            dpari_pl_pool_bytes(&pipeline->local, most) +
-            dpari_pl_pool_bytes(&pipeline->activation, pipeline->desc.activation_bytes) +
-            dpari_pl_pool_bytes(&pipeline->weight, pipeline->desc.weight_bytes);
+    most = dpari_room_up(dpari_most(1, most * dpar_type_bytes(desc->type)));
+    pipeline->receive.each = pipeline->send.each = pipeline->local.each = most;
+    pipeline->activation.each = dpari_room_up(desc->activation_bytes);
+    pipeline->weight.each = dpari_room_up(desc->weight_bytes);
+    for (i = 0; i < POOLS; i++) {
+        slots += pool[i]->count;
+        bytes += pool[i]->each * pool[i]->count;
+    }
     st = dpar_comm_alloc(pipeline->comm, dpari_most(1, bytes), &pipeline->slots);
     if (st != DPAR_OK) {
         pipeline->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes",
-                         (int64_t)pipeline->receive.count + pipeline->send.count +
-                             pipeline->local.count + pipeline->activation.count +
-                             pipeline->weight.count,
+        return dpari_say(st, why, "pipeline: no memory for %ld slots of together %ld bytes", slots,
                          bytes);
     }
     at = (unsigned char *)pipeline->slots;
-    dpari_pl_pool_place(&pipeline->receive, &at);
-    dpari_pl_pool_place(&pipeline->send, &at);
-    dpari_pl_pool_place(&pipeline->local, &at);
-    dpari_pl_pool_place(&pipeline->activation, &at);
-    dpari_pl_pool_place(&pipeline->weight, &at);
+    for (i = 0; i < POOLS; i++) {
+        pool[i]->at = at;
+        at += pool[i]->each * pool[i]->count;
+    }
     return DPAR_OK;
 }
 
@@ -654,10 +645,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *pipeline)
     }
     st = dpari_pl_release(pipeline);
     dpari_object_release(pipeline->made);
-    if (pipeline->desc.memory == NULL) {
-        dpari_object_release(pipeline);
-    }
-    return st;
+    return dpari_object_end(st, pipeline->desc.memory == NULL ? pipeline : NULL);
 }
 
 DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *pipeline,
@@ -738,7 +726,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *pipeline)
 static void dpari_pl_call(dpar_pipeline *pipeline, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *action = &pipeline->list[k];
-    const int sends = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    const int sends = dpari_pl_sends(action->kind);
     const int forward = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_F;
     const dpar_action_slots *slots = &pipeline->item[k].slots;
     dpari_zero(call, sizeof *call);
@@ -764,9 +752,8 @@ static int dpari_pl_joins(const dpar_pipeline *pipeline, int64_t k, const dpar_c
                           int32_t n)
 {
     const dpar_action *action = &pipeline->list[k];
-    const int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
-                             ? (int32_t)DPAR_CALL_SEND
-                             : (int32_t)DPAR_CALL_RECV;
+    const int32_t kind =
+        dpari_pl_sends(action->kind) ? (int32_t)DPAR_CALL_SEND : (int32_t)DPAR_CALL_RECV;
     int32_t i = 0;
     while (i < n && (call[i].kind != kind || call[i].root != action->peer)) {
         i++;
@@ -998,12 +985,10 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *pipeline, int32
         st = dpar_barrier(pipeline->comm, NULL);
     }
     pipeline->under_way = 0;
-    if (st != DPAR_OK) {
-        dpari_pl_give_up(pipeline, st);
-    }
     if (st == DPAR_OK) {
         return st;
     }
+    dpari_pl_give_up(pipeline, st);
     return dpari_repeat(st, why, pipeline->comm->why.text);
 }
 

@@ -16,12 +16,9 @@
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
-#include "../comm/peer_arrays.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "../host/layers_norm.h"
 #include "../host/vector_loops.h"
-#include "../index/index_private.h"
 #include "attention_private.h"
 #include "layer_calls.h"
 
@@ -30,11 +27,6 @@
 /* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write a
  * smaller number. */
 static const double dpari_seq_nothing = -1e30;
-
-DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
-{
-    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-}
 
 /* Returns the layer with its defaults filled in. */
 static dpar_attention_desc dpari_seq_filled(const dpar_attention_desc *layer)
@@ -157,17 +149,19 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *layer, int32_t rank, i
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
-/* Begins a walk over the queries of rank q and the keys of rank k. */
-static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *layer, int32_t q,
-                            int32_t k)
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
+ * rank, as within ulysses, the queries are those of rank 0. */
+static void dpari_seq_begin(const dpari_attention *plan, const dpari_seq_block *b,
+                            dpari_seq_walk *w)
 {
     dpari_zero(w, sizeof *w);
-    w->layer = layer;
-    w->q.rank = q;
-    w->k.rank = k;
-    if (layer->method != NULL) {
-        dpari_seq_slice(layer, q, &w->q.lo, &w->q.hi);
-        dpari_seq_slice(layer, k, &w->k.lo, &w->k.hi);
+    w->layer = &plan->head.layer;
+    w->q.rank = w->layer->tokens.ranks > 1 ? plan->comm->rank : 0;
+    w->k.rank = b->rank;
+    w->k.lo = b->lo;
+    w->k.hi = b->hi;
+    if (w->layer->method != NULL) {
+        dpari_seq_slice(w->layer, w->q.rank, &w->q.lo, &w->q.hi);
     }
 }
 
@@ -282,7 +276,7 @@ DPARI_INTERNAL DPARI_NOINLINE const void *dpari_seq_in(const void *base, int64_t
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -294,12 +288,6 @@ DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *plan, void *to
         return DPAR_OK;
     }
     return dpari_do_convert(plan->comm, to, plan->head.layer.type, from, plan->sums, n, 0);
-}
-
-/* Sets bytes to 0. */
-static dpar_status dpari_seq_clear(const dpari_attention *plan, void *to, int64_t bytes)
-{
-    return dpari_do_copy(plan->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -489,11 +477,8 @@ static dpar_status dpari_seq_lay(dpari_attention *plan, const dpar_comm *comm, v
                                  int64_t *bytes, dpar_why *why)
 {
     const dpari_attention_method way = dpari_seq_way(&plan->head.layer);
-    dpari_room behind, there;
+    dpari_room behind = dpari_room_of(memory), there = dpari_room_of(plan->device);
     dpar_status st = DPAR_OK;
-    behind.at = (unsigned char *)memory;
-    there.at = (unsigned char *)plan->device;
-    behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *plan);
     (void)dpari_room_take(&there, 1, 1); /* so that device_bytes is never 0 */
     if (way.lay != NULL) {
@@ -526,7 +511,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
-    p.sums = dpari_seq_sums(layer->type);
+    p.sums = dpari_wide_type(layer->type);
     return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
@@ -593,7 +578,7 @@ static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *plan, dpar_co
     dpar_status st;
     dpari_zero(plan, sizeof *plan);
     plan->head.layer = dpari_seq_filled(layer);
-    plan->sums = dpari_seq_sums(layer->type);
+    plan->sums = dpari_wide_type(layer->type);
     plan->comm = comm;
     st = dpari_seq_lay(plan, comm, plan, &need, why);
     if (st != DPAR_OK || comm->mem == NULL) {
@@ -663,7 +648,6 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
 {
     dpari_attention_method way;
     int missing, kept;
-    dpar_why why;
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -678,10 +662,10 @@ static dpar_status dpari_seq_given(const dpari_attention *plan, const dpar_atten
     if (missing == 0 || (plan->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why,
-                      "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
-                      plan->comm->rank, missing, plan->head.tokens);
-    return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        plan->comm, DPAR_E_ARG,
+        "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
+        plan->comm->rank, missing, plan->head.tokens);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
@@ -791,17 +775,6 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *plan,
     call->lse = dpari_seq_at(x->lse, w->q_at * layer->heads, plan->sums);
 }
 
-/* Begins a walk over the queries of this rank and the keys of a block. If the layer has only one
- * rank, as within ulysses, the queries are those of rank 0. */
-static void dpari_seq_walk_of(const dpari_attention *plan, const dpari_seq_block *b,
-                              dpari_seq_walk *w)
-{
-    dpari_seq_begin(w, &plan->head.layer, plan->head.layer.tokens.ranks > 1 ? plan->comm->rank : 0,
-                    b->rank);
-    w->k.lo = b->lo;
-    w->k.hi = b->hi;
-}
-
 /* Merges the result of the last call of the kernel into out and lse. */
 static dpar_status dpari_seq_merge(const dpari_attention *plan, int64_t rows, void *out, void *lse)
 {
@@ -825,7 +798,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
         void *out = dpari_seq_at(sums, w.q_at * layer->heads * layer->value_width, plan->sums),
@@ -850,7 +823,7 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *plan, const dpar_attenti
  * the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpar_status st = DPAR_OK, ended;
+    dpar_status st = DPAR_OK;
     dpari_seq_block here, next;
     int32_t t;
     here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
@@ -865,10 +838,7 @@ static dpar_status dpari_seq_ring(dpari_attention *plan, const dpar_attention_ar
         if (st == DPAR_OK) {
             st = dpari_seq_attend(plan, arrays, &here);
         }
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         here = next;
     }
     return st;
@@ -894,37 +864,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Does what dpari_seq_delta does, in host memory. */
-static void dpari_seq_delta_here(dpari_attention *plan, const dpar_attention_arrays *arrays)
-{
-    const int64_t rows = plan->head.tokens * plan->head.layer.heads,
-                  values = plan->head.layer.value_width;
-    const int32_t type = plan->head.layer.type;
-    const dpari_lanes l = dpari_lanes_for(rows * values);
-    DPARI_ROW double room[2][DPARI_ROW_PART];
-    const void *x, *y;
-    int32_t as;
-    int64_t i, j, n;
-    for (i = 0; i < rows; i++) {
-        double sum = 0.0;
-        for (j = 0; j < values; j += n) {
-            const int64_t at = i * values + j;
-            n = dpari_least(DPARI_ROW_PART, values - j);
-            x = dpari_row_at(&l, arrays->out, type, at, n, room[0], &as);
-            y = dpari_row_at(&l, arrays->out_gradient, type, at, n, room[1], &as);
-            sum += l.product(x, y, as, 0.0, n, NULL);
-        }
-        dpari_element_put(plan->delta, plan->sums, i, sum);
-    }
-}
-
 DPARI_API dpar_status dpari_seq_delta(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpar_mem_dot d;
-    if (plan->comm->mem == NULL) {
-        dpari_seq_delta_here(plan, arrays);
-        return DPAR_OK;
-    }
     dpari_zero(&d, sizeof d);
     d.to = plan->delta;
     d.a = arrays->out;
@@ -943,7 +885,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
     const dpar_attention_desc *layer = &plan->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
-    dpari_seq_walk_of(plan, b, &w);
+    dpari_seq_begin(plan, b, &w);
     while (dpari_seq_next(&w)) {
         const int64_t q = w.q_at * layer->heads;
         dpari_seq_call_of(plan, x, b, &w, &call);
@@ -963,17 +905,8 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *plan, const dpar_attention
 static dpar_status dpari_seq_gather(const dpari_attention *plan, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&plan->head.layer);
-    void *out[1];
-    const void *in[2];
-    if (plan->comm->mem != NULL) {
-        return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums, count, 1);
-    }
-    out[0] = sum->to_k;
-    in[0] = sum->k;
-    in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, count, plan->sums, DPAR_SUM, 0);
-    return DPAR_OK;
+    return dpari_do_convert(plan->comm, sum->to_k, plan->sums, more->k, plan->sums,
+                            sum->tokens * dpari_seq_each(&plan->head.layer), 1);
 }
 
 /* Returns the block for gradients of this rank's own keys and values from its own queries. It is
@@ -996,7 +929,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
                                                     plan->gradients[(t + 1) % 2], plan->sums);
     const dpari_seq_block sum = dpari_seq_block_in(plan, t, plan->gradients[t % 2], plan->sums);
     dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
-    dpar_status st, ended;
+    dpar_status st;
     if (t == 0) {
         mine = dpari_seq_home(plan);
     } else if (t > 1) {
@@ -1010,15 +943,12 @@ static dpar_status dpari_seq_step_back(dpari_attention *plan, const dpar_attenti
     }
     st = dpari_seq_post(plan);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(plan, mine.to_k,
-                             mine.tokens * dpari_seq_each(&plan->head.layer) *
-                                 dpar_type_bytes(plan->sums));
+        st = dpari_do_copy(plan->comm, mine.to_k, NULL,
+                           mine.tokens * dpari_seq_each(&plan->head.layer) *
+                               dpar_type_bytes(plan->sums));
         dpari_seq_attend_back(plan, arrays, here, &mine, dq);
     }
-    ended = dpari_seq_wait(plan);
-    if (st == DPAR_OK) {
-        st = ended;
-    }
+    st = dpari_first_error(st, dpari_seq_wait(plan));
     if (st == DPAR_OK && t > 1) {
         st = dpari_seq_gather(plan, &sum, &mine);
     }
@@ -1032,7 +962,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
 {
     const int32_t size = plan->comm->size;
     dpari_seq_block here = dpari_seq_block_in(plan, 0, NULL, plan->head.layer.type);
-    dpar_status st = dpari_seq_delta(plan, arrays), ended;
+    dpar_status st = dpari_seq_delta(plan, arrays);
     int32_t t;
     here.k = arrays->k;
     here.v = arrays->v;
@@ -1047,10 +977,7 @@ static dpar_status dpari_seq_ring_back(dpari_attention *plan, const dpar_attenti
             dpari_seq_block_in(plan, size - 1, plan->gradients[(size - 1) % 2], plan->sums);
         dpari_seq_pass(plan, &last, &come, plan->sums, 2);
         st = dpari_seq_post(plan);
-        ended = dpari_seq_wait(plan);
-        if (st == DPAR_OK) {
-            st = ended;
-        }
+        st = dpari_first_error(st, dpari_seq_wait(plan));
         if (st == DPAR_OK) {
             st = dpari_seq_gather(plan, home, &come);
         }
@@ -1078,7 +1005,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     }
     queries = p->head.tokens * layer->heads * layer->width;
     dq = layer->type == p->sums ? arrays->q_gradient : p->q_gradient;
-    st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
+    st = dpari_do_copy(p->comm, dq, NULL, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
         st = way.backward != NULL ? way.backward(p, arrays, dq, &home)
                                   : dpari_seq_ring_back(p, arrays, dq, &home);

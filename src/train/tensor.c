@@ -9,11 +9,9 @@
 #include "tensor.h"
 
 #include "../base/arith.h"
-#include "../base/real.h"
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../host/elements.h"
-#include "../host/kernel.h"
 #include "layer_calls.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -157,18 +155,6 @@ static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *tp, int32_t rank)
     return tp->counts == NULL ? tp->tokens.count : dpar_split_part_count(&tp->tokens, rank);
 }
 
-/* Reports an error that this rank found, and breaks the communicator, so that all ranks notice. */
-static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
-    dpari_tensor_refuse(const dpar_tensor_parallel *tp, dpar_status st, const char *form, ...)
-{
-    dpar_why why;
-    va_list list;
-    va_start(list, form);
-    (void)dpari_say_list(st, &why, form, &list);
-    va_end(list);
-    return dpari_comm_wrong_all(tp->comm, st, &why);
-}
-
 /* Checks that tp has a communicator and that the structs that describe the call are not NULL
  * (described = 1). Without a communicator, only the caller gets the error. */
 static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, int described)
@@ -179,8 +165,8 @@ static dpar_status dpari_tensor_check_not_null(const dpar_tensor_parallel *tp, i
     if (described) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                               tp->comm->rank);
+    return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                                tp->comm->rank);
 }
 
 /* Checks tp, whose fields the caller may have changed. A rank's tokens must be consecutive if they
@@ -189,16 +175,16 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *tp)
 {
     const int32_t rule = tp->tokens.rule;
     if (!dpari_is_wide(tp->type) || tp->tokens.parts != tp->comm->size) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "layers: type is %d, the communicator has %d ranks and tokens has %d parts, but type "
             "must be DPAR_F64 or DPAR_F32, and the two numbers must be equal",
             tp->type, tp->comm->size, tp->tokens.parts);
     }
     if (tp->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
@@ -223,9 +209,9 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *tp, dpar_ma
     if (st >= 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, st,
-                               "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
-                               tp->comm->rank, p->m, p->n, p->k);
+    return dpari_comm_wrong_all(tp->comm, st,
+                                "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
+                                tp->comm->rank, p->m, p->n, p->k);
 }
 
 /* Computes y = x w^T for all tokens. The next two functions compute dx = dy w and dw = dy^T x. */
@@ -262,39 +248,6 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *tp, const dp
     p.n = l->in;
     p.k = tp->tokens.count;
     return dpari_tensor_multiply(tp, &p, dy, x, dw, add);
-}
-
-/* Adds a bias to one row of y. */
-static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
-{
-    int64_t j;
-    if (type == DPAR_F64) {
-        for (j = 0; j < n; j++) {
-            ((double *)y)[j] += ((const double *)bias)[j];
-        }
-    } else {
-        for (j = 0; j < n; j++) {
-            ((float *)y)[j] += ((const float *)bias)[j];
-        }
-    }
-}
-
-/* Adds a bias to all rows of y. */
-static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *tp, void *y, const void *bias,
-                                         int64_t rows, int64_t n)
-{
-    const int64_t bytes = n * dpar_type_bytes(tp->type);
-    int64_t i;
-    if (bias == NULL || rows * n == 0) { /* y may be NULL then */
-        return DPAR_OK;
-    }
-    if (tp->comm->mem != NULL) {
-        return dpari_do_rows(tp->comm, y, n, bias, 0, n, rows, tp->type, DPAR_SUM);
-    }
-    for (i = 0; i < rows; i++) {
-        dpari_tensor_add_row(tp->type, (unsigned char *)y + i * bytes, bias, n);
-    }
-    return DPAR_OK;
 }
 
 /* Sums dy[row][j] over the rows in f64, and stores the result in sum[j] or adds it. Does nothing if
@@ -349,8 +302,8 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *tp, const v
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
 /* Fills in tp->counts for collectives on rows of this width. A function calls it once, before it
- * posts anything, because posted operations read the counts. The product is unsigned because it may
- * overflow if the layer has an invalid width and is rejected later. */
+ * posts anything, because posted operations read the counts. The product is unsigned because widths
+ * have no limit. */
 static void dpari_tensor_count(const dpar_tensor_parallel *tp, int64_t width)
 {
     int32_t r;
@@ -423,17 +376,6 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *tp, int64_t w
     return dpari_post_alike(tp->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work even if st is an error, because the operation uses the memory until it ends.
- * Returns st if it is an error, otherwise that of the wait. A zeroed work counts as complete. */
-static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
-{
-    const dpar_status ended = dpar_wait(work);
-    if (st < 0) {
-        return st;
-    }
-    return ended < 0 ? ended : DPAR_OK;
-}
-
 /* ---- linear layers --------------------------------------------------------------------------- */
 
 /* True if an array is NULL although it has elements. */
@@ -442,14 +384,16 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
     return at == NULL && rows > 0 && width > 0;
 }
 
-/* If arrays are missing, reports their number to all ranks. */
+/* If arrays are missing, reports their number to all ranks. what: the layer's kind. */
 static dpar_status dpari_tensor_check_missing(const dpar_tensor_parallel *tp, int missing,
-                                              const char *form)
+                                              const char *what)
 {
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(tp, DPAR_E_ARG, form, tp->comm->rank, (int32_t)missing);
+    return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                "rank %d: %s: %d arrays that this call needs are NULL",
+                                tp->comm->rank, what, (int32_t)missing);
 }
 
 /* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
@@ -458,34 +402,38 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
                                                  const dpar_linear *l,
                                                  const dpar_linear_arrays *arrays, int forward)
 {
-    const int sequence = tp->counts != NULL, column = l->kind == DPAR_LINEAR_COLUMN;
-    const int64_t n = tp->tokens.count, own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const int64_t rows_x = column ? own : n;
-    const int64_t rows_y = column ? n : own;
-    const int reads_x =
-        (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
-    const int reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
-    int missing = 0;
-    dpar_status st = dpari_tensor_check(tp);
+    int64_t n, rows_x, rows_y;
+    int sequence, column, reads_x, reads_dy, missing;
+    dpar_status st = dpari_tensor_check_not_null(tp, l != NULL && arrays != NULL);
+    if (st == DPAR_OK) {
+        st = dpari_tensor_check(tp);
+    }
     if (st != DPAR_OK) {
         return st;
     }
+    sequence = tp->counts != NULL;
+    column = l->kind == DPAR_LINEAR_COLUMN;
+    n = tp->tokens.count;
+    rows_x = column ? dpari_tensor_tokens(tp, tp->comm->rank) : n;
+    rows_y = column ? n : dpari_tensor_tokens(tp, tp->comm->rank);
+    reads_x = (forward || arrays->dw != NULL) && !(column && sequence && arrays->reuse_gathered);
+    reads_dy = !forward && !(!column && sequence && arrays->reuse_gathered);
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((arrays->accumulate_dx || arrays->defer_reduce) && !column)) {
-        return dpari_tensor_refuse(
-            tp, DPAR_E_ARG,
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
             "linear: kind is %d, in %ld and out %ld, but kind must be 1 (column) or 2 (row), in "
-            "and "
-            "out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
+            "and out 0 or more, and accumulate_dx and defer_reduce 0 in a row layer",
             l->kind, l->in, l->out);
     }
     if (tp->comm->mem != NULL && tp->matmul == NULL) {
-        return dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                   "rank %d: linear: matmul is NULL, but arrays on a device need a "
-                                   "function for that device",
-                                   tp->comm->rank);
+        return dpari_comm_wrong_all(
+            tp->comm, DPAR_E_ARG,
+            "rank %d: linear: matmul is NULL, but arrays on a device need a "
+            "function for that device",
+            tp->comm->rank);
     }
-    missing += dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
+    missing = dpari_tensor_missing(arrays->w, l->in, l->out) && (forward || arrays->dx != NULL);
     missing += reads_x && dpari_tensor_missing(arrays->x, rows_x, l->in);
     missing += forward && dpari_tensor_missing(arrays->y, rows_y, l->out);
     missing += reads_dy && dpari_tensor_missing(arrays->dy, rows_y, l->out);
@@ -496,25 +444,32 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *tp,
     if (missing == 0) {
         return DPAR_OK;
     }
-    return dpari_tensor_refuse(
-        tp, DPAR_E_ARG,
+    return dpari_comm_wrong_all(
+        tp->comm, DPAR_E_ARG,
         "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
         tp->comm->rank, missing, l->in, l->out);
 }
 
-/* Computes the forward of both kinds: a column layer gathers x before the product, a row layer
- * reduces y after it. The arguments are not NULL. */
-static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
-                                        const dpar_linear_arrays *arrays)
+/* A column layer gathers x before the product, a row layer reduces y after it. */
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
+                                                    const dpar_linear *layer,
+                                                    const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN, sequence = tp->counts != NULL;
-    const int64_t own = dpari_tensor_tokens(tp, tp->comm->rank);
-    const void *x = column && sequence ? arrays->gathered : arrays->x;
-    void *y = !column && sequence ? arrays->gathered : arrays->y;
-    const dpari_tensor_alike alike = dpari_linear_alike(layer);
+    dpari_tensor_alike alike;
+    const void *x;
+    void *y;
+    int column, sequence;
     dpar_status st = dpari_linear_check(tp, layer, arrays, 1);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    column = layer->kind == DPAR_LINEAR_COLUMN;
+    sequence = tp->counts != NULL;
+    x = column && sequence ? arrays->gathered : arrays->x;
+    y = !column && sequence ? arrays->gathered : arrays->y;
+    alike = dpari_linear_alike(layer);
     dpari_tensor_count(tp, column ? layer->in : layer->out);
-    if (st == DPAR_OK && column && sequence && !arrays->reuse_gathered) {
+    if (column && sequence && !arrays->reuse_gathered) {
         st = dpari_tensor_collect(tp, arrays->x, arrays->gathered, &alike, NULL);
     }
     if (st == DPAR_OK) {
@@ -523,26 +478,17 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *tp, const dp
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(tp, layer->out, y, arrays->y, &alike, NULL);
     }
-    if (st != DPAR_OK) {
+    if (st != DPAR_OK || arrays->bias == NULL) {
         return st;
     }
-    return dpari_tensor_add_bias(tp, arrays->y, arrays->bias, column ? tp->tokens.count : own,
-                                 layer->out);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *tp,
-                                                    const dpar_linear *layer,
-                                                    const dpar_linear_arrays *arrays)
-{
-    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_linear_forward(tp, layer, arrays);
+    return dpari_do_rows(tp->comm, arrays->y, layer->out, arrays->bias, 0, layer->out,
+                         column ? tp->tokens.count : dpari_tensor_tokens(tp, tp->comm->rank),
+                         tp->type, DPAR_SUM);
 }
 
 /* Computes the backward of a column layer. x is gathered while dx is computed, and dx is summed
- * over the ranks while dw is computed. */
+ * over the ranks while dw is computed. After an error, too, waits for both operations, because they
+ * use the memory until they end. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const dpar_linear *l,
                                          const dpar_linear_arrays *arrays)
 {
@@ -562,12 +508,12 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *tp, const d
             st = dpari_tensor_reduce(tp, l->in, part, arrays->dx, &alike, &reduce);
         }
     }
-    st = dpari_tensor_finish(st, &gather);
+    st = dpari_first_error(st, dpar_wait(&gather));
     if (st == DPAR_OK && arrays->dw != NULL) {
         st = dpari_linear_weights(tp, l, arrays->dy, sequence ? arrays->gathered : arrays->x,
                                   arrays->dw, arrays->accumulate);
     }
-    return dpari_tensor_finish(st, &reduce);
+    return dpari_first_error(st, dpar_wait(&reduce));
 }
 
 /* Computes the backward of a row layer. Gathers dy with sequence parallelism; dx needs no sum over
@@ -591,33 +537,24 @@ static dpar_status dpari_row_backward(const dpar_tensor_parallel *tp, const dpar
     return st;
 }
 
-static dpar_status dpari_linear_backward(const dpar_tensor_parallel *tp, const dpar_linear *layer,
-                                         const dpar_linear_arrays *arrays)
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
+                                                     const dpar_linear *layer,
+                                                     const dpar_linear_arrays *arrays)
 {
-    const int column = layer->kind == DPAR_LINEAR_COLUMN;
+    int column;
     dpar_status st = dpari_linear_check(tp, layer, arrays, 0);
-    dpari_tensor_count(tp, column ? layer->in : layer->out);
-    if (st == DPAR_OK) {
-        st = column ? dpari_column_backward(tp, layer, arrays)
-                    : dpari_row_backward(tp, layer, arrays);
+    if (st != DPAR_OK) {
+        return st;
     }
+    column = layer->kind == DPAR_LINEAR_COLUMN;
+    dpari_tensor_count(tp, column ? layer->in : layer->out);
+    st = column ? dpari_column_backward(tp, layer, arrays) : dpari_row_backward(tp, layer, arrays);
     if (st == DPAR_OK) {
         const void *dy = !column && tp->counts != NULL ? arrays->gathered : arrays->dy;
         st = dpari_tensor_sum_rows(tp, dy, tp->tokens.count, layer->out, arrays->dbias,
                                    arrays->accumulate);
     }
     return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel *tp,
-                                                     const dpar_linear *layer,
-                                                     const dpar_linear_arrays *arrays)
-{
-    const dpar_status st = dpari_tensor_check_not_null(tp, layer != NULL && arrays != NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    return dpari_linear_backward(tp, layer, arrays);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
@@ -658,23 +595,20 @@ static void dpari_vocab_index(const dpar_vocab *vocab, int32_t rank, const int32
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *tp,
                                                 const dpar_vocab *vocab, const int32_t *ids)
 {
-    dpar_status st = dpari_tensor_check_not_null(tp, vocab != NULL);
+    dpar_status st = dpari_tensor_check(tp);
     int64_t i;
-    if (st == DPAR_OK) {
-        st = dpari_tensor_check(tp);
-    }
     if (st == DPAR_OK &&
         (vocab->ranks != tp->comm->size || (ids == NULL && tp->tokens.count > 0))) {
-        st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                 "vocabulary: it is for %d ranks, but the communicator has %d, or "
-                                 "ids or targets are NULL",
-                                 vocab->ranks, tp->comm->size);
+        st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                  "vocabulary: it is for %d ranks, but the communicator has %d, or "
+                                  "ids or targets are NULL",
+                                  vocab->ranks, tp->comm->size);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] >= vocab->count + vocab->added) {
-            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "vocabulary: token %ld has id %d, but ids must be below %ld",
-                                     i, ids[i], vocab->count + vocab->added);
+            st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                      "vocabulary: token %ld has id %d, but ids must be below %ld",
+                                      i, ids[i], vocab->count + vocab->added);
         }
     }
     return st;
@@ -697,14 +631,14 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     width = layer->width;
     st = dpari_vocab_check(tp, &layer->vocab, ids);
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(tp, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
-                                 width);
+        st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                  "embedding: width is %ld, but must be at least 0", width);
     }
     for (i = 0; st == DPAR_OK && i < tp->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                     "embedding: token %ld has id %d, but ids must be at least 0",
-                                     i, ids[i]);
+            st = dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                      "embedding: token %ld has id %d, but ids must be at least 0",
+                                      i, ids[i]);
         }
     }
     if (st != DPAR_OK) {
@@ -715,8 +649,7 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     missing +=
         dpari_tensor_missing(back ? a->dy : a->y, dpari_tensor_tokens(tp, tp->comm->rank), width);
     missing += tp->counts != NULL && dpari_tensor_missing(a->gathered, tp->tokens.count, width);
-    return dpari_tensor_check_missing(tp, missing,
-                                      "rank #: embedding: # arrays that this call needs are NULL");
+    return dpari_tensor_check_missing(tp, missing, "embedding");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *tp,
@@ -798,8 +731,8 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *tp, const dpa
         st = dpari_vocab_check(tp, &e->vocab, a->targets);
     }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(tp, DPAR_E_ARG,
-                                   "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
+        return dpari_comm_wrong_all(tp->comm, DPAR_E_ARG,
+                                    "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
@@ -857,7 +790,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
             dpari_tensor_missing(arrays->logits, n, dpar_vocab_row_count(&layer->vocab)) +
                 dpari_tensor_missing(arrays->lse, n, 1) +
                 dpari_tensor_missing(arrays->scratch, n, 1),
-            "rank #: cross-entropy: # arrays that this call needs are NULL");
+            "cross-entropy");
     }
     if (st != DPAR_OK) {
         return st;

@@ -13,6 +13,7 @@
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../comm/peer_arrays.h"
+#include "../host/elements.h"
 #include "../host/kernel.h"
 #include "../index/index_private.h"
 #include "attention_private.h"
@@ -222,13 +223,13 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *facts, const void *g
  * that the other ranks do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *ulysses, int in, int out)
 {
-    dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
-                      ulysses->comm->rank, ulysses->whole, ulysses->heads);
-    return dpari_comm_wrong_all(ulysses->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(
+        ulysses->comm, DPAR_E_ARG,
+        "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL", ulysses->comm->rank,
+        ulysses->whole, ulysses->heads);
 }
 
 /* Copies rows of `bytes` bytes. The steps are the bytes from one row to the next. */
@@ -244,19 +245,6 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
         t += i + 1 < rows ? to_step : 0;
         f = next;
     }
-}
-
-/* Finds the run of consecutive tokens of a rank that begins with its token `local`, and sets *run
- * to its length. Returns the position of its first token, among all tokens if whole is 1, otherwise
- * among the rank's tokens. Returns -1 if there is no such token. */
-static int64_t dpari_ulysses_run(const dpari_ulysses *ulysses, int32_t rank, int64_t local,
-                                 int whole, int64_t *run)
-{
-    if (whole) {
-        return dpar_split_global(&ulysses->layer.tokens, rank, local, run);
-    }
-    *run = dpar_split_part_count(&ulysses->layer.tokens, rank) - local;
-    return *run > 0 ? local : -1;
 }
 
 /* Copies all tokens from the order of ranks to the order of the sequence, or with `back` from the
@@ -291,7 +279,7 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *ulysses, 
  * directly to its place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *in, void *to)
 {
-    const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(ulysses->layer.type);
+    const int64_t width = ulysses->layer.width;
     dpar_status st = DPAR_OK;
     int32_t rank, first;
     for (rank = 0; rank < ulysses->comm->size && ulysses->tokens > 0 && st == DPAR_OK; rank++) {
@@ -301,13 +289,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *ulysses, const void *i
             own ? dpari_seq_at(to, ulysses->receive_at[rank], ulysses->layer.type)
                 : dpari_seq_at(ulysses->packed, ulysses->send_at[rank], ulysses->layer.type);
         const void *from = dpari_seq_in(in, first * width, ulysses->layer.type);
-        if (ulysses->comm->mem != NULL) {
-            st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
-                               heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
-        } else {
-            dpari_ulysses_rows(piece, heads * each, from, ulysses->heads * each, heads * each,
-                               ulysses->tokens, 0);
-        }
+        st = dpari_do_rows(ulysses->comm, piece, heads * width, from, ulysses->heads * width,
+                           heads * width, ulysses->tokens, ulysses->layer.type, DPAR_COPY);
     }
     return st;
 }
@@ -325,7 +308,7 @@ static void dpari_ulysses_take(const dpari_ulysses *ulysses, const dpari_peers *
         const int32_t rank = (ulysses->comm->rank + k) % ulysses->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
         for (local = 0;; local += run) {
-            i = dpari_ulysses_run(ulysses, rank, local, 1, &run);
+            i = dpar_split_global(&ulysses->layer.tokens, rank, local, &run);
             if (i < 0) {
                 break;
             }
@@ -416,16 +399,16 @@ static void dpari_ulysses_unite(const dpari_ulysses *ulysses, int32_t h, int64_t
     }
 }
 
-/* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
- * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
-static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *out, int32_t stream)
+/* Computes this rank's tokens with all heads directly from piece[rank] of each rank, which has all
+ * tokens with the heads of that rank. */
+static void dpari_ulysses_join(const dpari_ulysses *ulysses, void *out, int32_t stream)
 {
     const int32_t type = ulysses->layer.type, size = ulysses->comm->size, me = ulysses->comm->rank;
     const int64_t width = ulysses->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
     for (local = 0;; local += run) {
-        i = dpari_ulysses_run(ulysses, me, local, whole, &run);
+        i = dpar_split_global(&ulysses->layer.tokens, me, local, &run);
         if (i < 0) {
             break;
         }
@@ -447,9 +430,9 @@ static void dpari_ulysses_join(const dpari_ulysses *ulysses, int whole, void *ou
     dpari_kern_rows_end(stream);
 }
 
-/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens, in a
- * device's memory. The sum replaces the first copy in ulysses->packed. */
-static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
+/* Adds the n copies of a head that ranks `rank` .. rank + n - 1 hold, for this rank's tokens. The
+ * sum replaces the first copy in ulysses->packed. */
+static dpar_status dpari_ulysses_add_packed(const dpari_ulysses *ulysses, int32_t rank, int32_t n)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
     const int64_t count = ulysses->tokens * u->width;
@@ -468,14 +451,14 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *ulysses, int32_t
     r.count = r.stride = count;
     r.parts = n;
     r.to_type = r.from_type = u->type;
-    r.sum_type = dpari_seq_sums(u->type);
+    r.sum_type = dpari_wide_type(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(ulysses->comm, &r) : st;
 }
 
-/* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *out)
+/* Does what dpari_ulysses_join does, from pieces that have only the tokens of this rank. */
+static dpar_status dpari_ulysses_join_packed(const dpari_ulysses *ulysses, void *out)
 {
     const dpari_ulysses_layer *u = &ulysses->layer;
     dpar_status st = DPAR_OK;
@@ -489,7 +472,7 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *ulysses, void *
             }
         }
         if (n > 1) {
-            st = dpari_ulysses_add_there(ulysses, rank, n);
+            st = dpari_ulysses_add_packed(ulysses, rank, n);
             from = dpari_seq_in(ulysses->packed, ulysses->send_at[rank], u->type);
         }
         if (st == DPAR_OK) {
@@ -521,7 +504,7 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
         }
         stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
                                                 dpar_type_bytes(plan->layer.type));
-        dpari_ulysses_join(plan, 1, out, stream);
+        dpari_ulysses_join(plan, out, stream);
         return dpari_ulysses_end(plan, &peers, plan->receive);
     }
     if (plan->ordered != NULL) {
@@ -541,10 +524,7 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
                 plan->piece[i] = dpari_seq_in(plan->packed, plan->send_at[i], plan->layer.type);
             }
         }
-        if (plan->comm->mem != NULL) {
-            return dpari_ulysses_join_there(plan, out);
-        }
-        dpari_ulysses_join(plan, 0, out, 0);
+        st = dpari_ulysses_join_packed(plan, out);
     }
     return st;
 }
@@ -589,9 +569,7 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
 {
     const dpar_attention_desc *layer = &one->head.layer;
     const size_t each = (size_t)dpar_type_bytes(layer->type);
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
+    dpari_room r = dpari_room_of(memory);
     dpari_zero(x, sizeof *x);
     x->q = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_Q), each);
     x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);

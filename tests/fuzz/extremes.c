@@ -184,7 +184,7 @@ static void small_ones(bytes *b)
     if (dpar_window_outputs(&v, (lo = take_large(b)), &out, NULL) == DPAR_OK) {
         int64_t first = 0, last = out, a;
         must(out > 0 && (v.kind != DPAR_WINDOW_CONVOLUTION ||
-                         (dpari_window_needs(&v, out - 1, out, &a, &hi) && hi > a)));
+                         (dpari_window_reads(&v, lo, out, out - 1, out, &a, &hi) && hi > a)));
         must(dpari_window_check(&v, lo, out, NULL) == DPAR_OK);
         if (dpari_window_reads(&v, lo, out, out - 1, out, &a, &hi)) {
             must(hi > a && (v.kind == DPAR_WINDOW_CONVOLUTION || (a >= 0 && hi <= lo)));

@@ -686,10 +686,11 @@ static void test_limits(void)
     CHECK(y0 == 3 && y1 == 5);
     memset(&v, 0, sizeof v);
     v.kernel = 1;
-    v.stride = 4; /* transposed: 4 i = y, y1 up to 2^61 */
-    CHECK(dpari_window_transposed(&v, huge, 2 * huge - 4, 2 * huge, &y0, &y1));
+    v.kind = DPAR_WINDOW_TRANSPOSED;
+    v.stride = 4; /* 4 i = y, y1 up to 2^61 */
+    CHECK(dpari_window_reads(&v, huge, 2 * huge, 2 * huge - 4, 2 * huge, &y0, &y1));
     CHECK(y0 == huge / 2 - 1 && y1 == huge / 2);
-    CHECK(!dpari_window_transposed(&v, huge, 2 * huge, 2 * huge + 2, &y0, &y1));
+    CHECK(!dpari_window_reads(&v, huge, 2 * huge, 2 * huge, 2 * huge + 2, &y0, &y1));
 }
 
 /* Runs the quick tests first, because tests/mutate.sh stops at the first failure. */

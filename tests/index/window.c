@@ -6,6 +6,9 @@
 
 #include "check.h"
 
+/* More outputs than any of these windows has. */
+static const int64_t many = INT64_C(1) << 60;
+
 /* Computes how far the needs of outputs [y0, y1) reach beyond a block of inputs. Unless the line is
  * a ring, no rank owns padding. */
 static void reach_of(const dpar_window *v, int64_t n, int ring, int64_t own_lo, int64_t own_hi,
@@ -13,7 +16,7 @@ static void reach_of(const dpar_window *v, int64_t n, int ring, int64_t own_lo, 
 {
     int64_t lo, hi;
     *low = *high = 0;
-    if (!dpari_window_needs(v, y0, y1, &lo, &hi)) {
+    if (!dpari_window_reads(v, n, many, y0, y1, &lo, &hi)) {
         return;
     }
     if (!ring) {
@@ -66,7 +69,7 @@ static void check_convolution(const dpar_window *v, int64_t n, int parts, int fo
         CHECK(y0 == next || y1 == y0);
         next = y1 > y0 ? y1 : next;
         reach_of(v, n, 0, lo, hi, y0, y1, &low, &high);
-        CHECK_INT(dpari_window_needs(v, y0, y1, &a, &b), y1 > y0);
+        CHECK_INT(dpari_window_reads(v, n, m, y0, y1, &a, &b), y1 > y0);
         if (y1 <= y0) {
             CHECK(low == 0 && high == 0);
             continue;
@@ -147,12 +150,13 @@ static void test_transposed(void)
     dpar_window v;
     int64_t n = 9, y0, y1, i, lo = 0, hi = 0;
     memset(&v, 0, sizeof v);
+    v.kind = DPAR_WINDOW_TRANSPOSED;
     for (v.kernel = 1; v.kernel <= 4; v.kernel++) {
         for (v.stride = 1; v.stride <= 3; v.stride++) {
             for (v.pad_low = 0; v.pad_low < 3; v.pad_low++) {
                 for (y0 = 0; y0 < 30; y0++) {
                     for (y1 = y0; y1 < 32; y1++) {
-                        int any = dpari_window_transposed(&v, n, y0, y1, &lo, &hi), used = 0;
+                        int any = dpari_window_reads(&v, n, many, y0, y1, &lo, &hi), used = 0;
                         for (i = 0; i < n; i++) { /* its span, whether or not a tap hits an input */
                             int64_t first = v.stride * i - v.pad_low, last = first + v.kernel - 1;
                             int hit = y0 < y1 && first < y1 && last >= y0;
@@ -212,22 +216,23 @@ static void test_attention(void)
 static void test_edges(void)
 {
     const int64_t far_out[] = {INT64_MIN, -1, 0, 7, INT64_C(1) << 60, INT64_MAX};
-    dpar_window v;
+    dpar_window v, transposed;
     int64_t lo = 77, hi = 77, y0, y1;
     int i, j;
     memset(&v, 0, sizeof v);
     v.kernel = 3;
     v.stride = 2;
     v.pad_low = 1;
+    transposed = v;
+    transposed.kind = DPAR_WINDOW_TRANSPOSED;
     for (i = 0; i < 6; i++) {
         for (j = 0; j < 6; j++) {
             int64_t a = far_out[i], b = far_out[j];
-            int some = a >= 0 && b > a && b <= INT64_C(1) << 60;
-            CHECK_INT(dpari_window_needs(&v, a, b, &lo, &hi), some);
+            int some = a >= 0 && b > a && b <= many;
+            CHECK_INT(dpari_window_reads(&v, 100, many, a, b, &lo, &hi), some);
             CHECK(some || (lo == 77 && hi == 77));
             lo = hi = 77;
-            some = a >= 0 && b > a && b <= INT64_C(1) << 60;
-            CHECK_INT(dpari_window_transposed(&v, 100, a, b, &lo, &hi), some && a < 100);
+            CHECK_INT(dpari_window_reads(&transposed, 100, many, a, b, &lo, &hi), some && a < 100);
             lo = hi = 77;
             dpari_window_owned(&v, 100, 50, a, b, &y0, &y1);
             CHECK(y0 >= 0 && y1 >= y0 && y1 <= 50);
