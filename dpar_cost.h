@@ -1660,6 +1660,23 @@ DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t 
                                      int32_t offload);
 /* Appends "2x4". */
 DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
+/* Returns the number of tiles of a sample. */
+DPARI_FN int64_t dpari_tiles(const dpar_strategy *strategy)
+{
+    return (int64_t)strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+}
+/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
+ * otherwise 0. */
+DPARI_FN int dpari_v_shaped(int32_t schedule)
+{
+    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
+}
+/* Returns 1 if a schedule assigns its chunks to the ranks in turn, otherwise 0. */
+DPARI_FN int dpari_looped(int32_t schedule)
+{
+    return schedule == DPAR_SCHEDULE_INTERLEAVED || schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+}
 /* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
@@ -2030,6 +2047,14 @@ typedef struct dpari_tally {
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
+/* Sets the group of two neighbours among n ranks that are `stride` apart. */
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride);
+/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
+ * carries at the same time. */
+DPARI_INTERNAL double dpari_halo_cells(const dpar_workload *work, const dpar_workload_layer *layer,
+                                       const dpar_strategy *strategy);
+
 /* The price of one layer of a class for one micro-batch on one rank, in seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
@@ -2080,6 +2105,18 @@ typedef struct dpari_stage {
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
+
+/* Returns the seconds of a stage on the device, without waits for the host. */
+DPARI_FN double dpari_stage_device(const dpari_stage *st)
+{
+    return st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+}
+/* Returns the share of a rank's `layers` layers that full recomputation repeats. */
+DPARI_FN double dpari_recomputed_share(const dpar_strategy *strategy, double layers)
+{
+    const double most = strategy->recompute_layers;
+    return most > 0.0 && layers > most ? most / layers : 1.0;
+}
 
 DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st);
@@ -8182,7 +8219,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar
         dpari_write_pair(text, "ep", strategy->ep);
         dpari_write_pair(text, "etp", strategy->etp);
     }
-    if (strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1) {
+    if (dpari_tiles(strategy) > 1) {
         dpar_text_put(text, ",tiles=");
         dpari_write_tiles(text, strategy->tiles);
     }
@@ -8304,7 +8341,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy)
 {
     return (double)(strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp *
-           strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+           (double)dpari_tiles(strategy);
 }
 
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy)
@@ -8347,14 +8384,6 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
- * otherwise 0. */
-static int dpari_v_shaped(int32_t schedule)
-{
-    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
-           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
-}
-
 /* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
  * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
@@ -8362,8 +8391,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                                                    dpar_why *why)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule), folded = dpari_v_shaped(strategy->schedule);
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute=%d must be 0 (none), because the job has no backward",
@@ -8381,14 +8409,13 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                             "pp=%d x vp=%d needs at least as many layers, the model has %d",
                             strategy->pp, strategy->vp, work->blocks);
     }
-    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (dpari_v_shaped(strategy->schedule) &&
-                                                               strategy->vp == 2)))) {
+    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (folded && strategy->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
                             strategy->vp, strategy->pp);
     }
-    if (strategy->pp > 1 && dpari_v_shaped(strategy->schedule) && strategy->vp != 2) {
+    if (strategy->pp > 1 && folded && strategy->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "a V schedule has two chunks per rank: vp=2, not %d", strategy->vp);
     }
@@ -8779,21 +8806,10 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
 {
     const dpar_workload *work = job->work;
     double bytes = 0.0;
-    int32_t i, k, j;
-    for (i = 0; i < work->layers; i++) {
-        double cells = 0.0;
-        for (k = 0; k < work->dims; k++) {
-            double face = 1.0;
-            for (j = 0; j < work->dims; j++) {
-                face *= j == k
-                            ? 1.0
-                            : (double)work->extent[j] / work->layer[i].shrink / strategy->tiles[j];
-            }
-            if (strategy->tiles[k] > 1) {
-                cells += 2.0 * face;
-            }
-        }
-        bytes += cells * work->layer[i].reach_bytes * work->layer[i].count;
+    int32_t i;
+    for (i = 0; i < work->layers && work->dims > 0; i++) {
+        bytes += dpari_halo_cells(work, &work->layer[i], strategy) * work->layer[i].reach_bytes *
+                 work->layer[i].count;
     }
     memory->term[DPAR_MEMORY_HALO] =
         2.0 * bytes * strategy->micro_batch; /* received cells and a send buffer */
@@ -8973,14 +8989,9 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strat
                        : 0.0;
         }
         *layers += mine;
-        if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
-            continue;
+        if (strategy->recompute == DPAR_RECOMPUTE_FULL) {
+            *again += mine * dpari_recomputed_share(strategy, all);
         }
-        if (strategy->recompute_layers > 0 && all > strategy->recompute_layers) {
-            mine *=
-                strategy->recompute_layers / all; /* the recomputed share of the stage's layers */
-        }
-        *again += mine;
     }
 }
 
@@ -9223,7 +9234,7 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *stra
     dpari_data d;
     int32_t n = strategy->dp * strategy->cp,
             shard = (strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp, en;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpari_zero(&d, sizeof(d));
     d.tally = tally;
     if (!job->work->trains) {
@@ -9408,11 +9419,7 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *strat
 {
     dpar_collective_cost c;
     dpar_cluster_group g;
-    dpar_cluster_group_init(&g, job->cluster, strategy->pp,
-                            strategy->tp * strategy->cp * strategy->dp);
-    g.nodes = g.per_node < g.size ? 2 : 1;
-    g.size = 2;
-    g.per_node = g.nodes == 2 ? 1 : 2;
+    dpari_pair_init(&g, job->cluster, strategy->pp, strategy->tp * strategy->cp * strategy->dp);
     dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     cost->link_bytes += c.link_bytes * times;
     cost->nic_bytes += c.nic_bytes * times;
@@ -9439,8 +9446,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     double m = strategy->micro_batches, p = strategy->pp, v = strategy->vp,
            mean = stages->sum_total / p, send, fill;
     double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule);
     int32_t flying = dpari_overlap_of(job, strategy);
     cost->largest_stage_s = slow->total;
     cost->mean_stage_s = mean;
@@ -9479,8 +9485,6 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)strategy->micro_batches / strategy->pp;
-    double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
-                    all->halo; /* the rest of all->total is waits for the host */
     cost->term[DPAR_TIME_FORWARD] = k * all->forward;
     cost->term[DPAR_TIME_BACKWARD] = k * all->backward;
     cost->term[DPAR_TIME_RECOMPUTE] = k * all->again;
@@ -9488,7 +9492,7 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
     cost->term[DPAR_TIME_CP] = k * all->cp;
     cost->term[DPAR_TIME_EP] = k * all->ep;
     cost->term[DPAR_TIME_HALO] = k * all->halo;
-    cost->term[DPAR_TIME_HOST] = k * (all->total - device);
+    cost->term[DPAR_TIME_HOST] = k * (all->total - dpari_stage_device(all)); /* waits */
     cost->link_bytes = k * all->link_bytes;
     cost->nic_bytes = k * all->nic_bytes;
 }
@@ -9525,9 +9529,7 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *strategy,
     cost->model_flops = cost->samples * work->model_flops_full;
     cost->model_flops_causal = cost->samples * work->model_flops_causal;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
-        double share = strategy->recompute_layers > 0
-                           ? dpari_leastf(1.0, strategy->recompute_layers / stages->of[0].layers)
-                           : 1.0;
+        double share = dpari_recomputed_share(strategy, stages->of[0].layers);
         int32_t i;
         for (i = 0; i < work->layers; i++) {
             if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
@@ -9563,8 +9565,7 @@ DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s
     /* all ranks that sum their gradients wait for the last of them */
     cost->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
-        dpari_log2((double)strategy->dp * strategy->cp * strategy->tiles[0] * strategy->tiles[1] *
-                   strategy->tiles[2]);
+        dpari_log2((double)strategy->dp * strategy->cp * (double)dpari_tiles(strategy));
     cost->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         cost->total += cost->term[i];
@@ -10122,6 +10123,15 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 
 /* ---- communication of a layer ---------------------------------------------------------------- */
 
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride)
+{
+    dpar_cluster_group_init(group, cluster, n, stride);
+    group->nodes = group->nodes > 1 ? 2 : 1;
+    group->size = 2;
+    group->per_node = group->nodes == 2 ? 1 : 2;
+}
+
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
 {
@@ -10283,13 +10293,11 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
 {
     double sent, t;
     dpar_cluster_group inside = *group;
-    if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
-    }
-    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
+    const int once = dpari_age(job->work)->once && job->work->topk > 0;
+    if (once && job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
-    if (group->nodes < 2) {
+    if (!once || group->nodes < 2) {
         return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
     sent = dpari_places_reached(dpari_routed_nodes(job->work, group->nodes), job->work->topk);
@@ -10360,11 +10368,9 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *ra
     }
 }
 
-/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
- * carries at the same time. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
-                                          const dpar_workload_layer *layer,
-                                          const dpar_strategy *strategy)
+DPARI_INTERNAL DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
+                                                  const dpar_workload_layer *layer,
+                                                  const dpar_strategy *strategy)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -10384,33 +10390,22 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *strategy,
                                         const dpar_workload_layer *layer, dpari_layer_price *price)
 {
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     double bytes, t;
     dpar_cluster_group g;
-    dpar_collective_cost c;
     if (tiles == 1 || layer->exchanges == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, tiles, strategy->tp);
+    dpari_pair_init(&g, job->cluster, tiles, strategy->tp);
     bytes = dpari_halo_cells(job->work, layer, strategy) * layer->reach_bytes *
             strategy->micro_batch / layer->exchanges;
-    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
-    if (g.nodes > 1) {
-        g.nodes = 2;
-        g.per_node = 1;
-    } else {
-        g.per_node = 2;
-    }
-    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t = c.seconds * layer->exchanges;
+    t = dpari_spend(job, &g, DPAR_CALL_SEND_RECV, bytes, price, layer->exchanges,
+                    layer->exchanges) *
+        layer->exchanges;
     price->halo_forward = t;
     price->halo_backward = job->work->trains ? t : 0.0;
     dpari_tally_add(price->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes,
                     layer->exchanges, layer->exchanges);
-    price->link_forward += c.link_bytes * layer->exchanges;
-    price->nic_forward += c.nic_bytes * layer->exchanges;
-    price->link_backward += c.link_bytes * layer->exchanges;
-    price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -10424,8 +10419,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     const dpar_workload_layer *layer = &work->layer[i];
     const dpari_rates *r = layer->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
     const dpar_strategy *strategy = r->strategy;
-    double parts =
-        (double)strategy->cp * strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    double parts = (double)strategy->cp * (double)dpari_tiles(strategy);
     double tokens = layer->tokens * strategy->micro_batch / parts;
     int32_t k;
     dpari_zero(price, sizeof(*price));
@@ -10556,11 +10550,9 @@ static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int6
  * backwards. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
-    int v_shaped =
-        strategy->schedule == DPAR_SCHEDULE_ZBV || strategy->schedule == DPAR_SCHEDULE_V_HALF ||
-        strategy->schedule == DPAR_SCHEDULE_V_MIN || strategy->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * strategy->pp;
-    return v_shaped && v % 2 == 1 ? turn + strategy->pp - 1 - rank : turn + rank;
+    return v % 2 == 1 && dpari_v_shaped(strategy->schedule) ? turn + strategy->pp - 1 - rank
+                                                            : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
@@ -10646,20 +10638,17 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
     const dpar_workload *work = job->work;
     int32_t i;
     for (i = 0; i < work->layers; i++) {
-        const dpari_layer_price *price = &layers->of[i];
+        dpari_layer_price price;
         if (work->layer[i].kind != kind) {
             continue;
         }
+        price = layers->of[i];
         if (kind == DPAR_LAYER_HEAD) {
-            dpari_layer_price head = *price;
-            st->logits += price->transient;
-            head.transient = 0.0;
-            dpari_stage_add(strategy, st, &head, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
-        } else {
-            dpari_stage_add(strategy, st, price, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
+            st->logits += price.transient;
+            price.transient = 0.0;
         }
+        dpari_stage_add(strategy, st, &price, work->layer[i].count, 0.0,
+                        price.kept[DPAR_RECOMPUTE_NONE]);
         /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
          * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(strategy) && work->vocab > 0 &&
@@ -10675,7 +10664,7 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
  * host's time is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     double share = strategy->tp > 1 ? 0.75 : 0.25;
     double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
@@ -10686,7 +10675,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 {
     const dpar_workload *work = job->work;
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    double share = 1.0;
+    double share;
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
@@ -10697,9 +10686,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
         st->layers +=
             (double)(dpari_chunk_start(work, chunks, c + 1) - dpari_chunk_start(work, chunks, c));
     }
-    if (strategy->recompute_layers > 0 && st->layers > strategy->recompute_layers) {
-        share = strategy->recompute_layers / st->layers;
-    }
+    share = dpari_recomputed_share(strategy, st->layers);
     for (v = 0; v < strategy->vp; v++) {
         int64_t c = dpari_chunk_of(strategy, rank, v);
         int64_t from = dpari_chunk_start(work, chunks, c);
@@ -10756,12 +10743,9 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
                                          const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *work = job->work;
-    double per_rank = (double)work->blocks / strategy->pp, share = 1.0;
+    double share = dpari_recomputed_share(strategy, (double)work->blocks / strategy->pp);
     int32_t i;
     dpari_zero(whole, sizeof(*whole));
-    if (strategy->recompute_layers > 0 && per_rank > strategy->recompute_layers) {
-        share = strategy->recompute_layers / per_rank;
-    }
     for (i = 0; i < work->layers; i++) {
         if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
             dpari_stage_class(strategy, whole, &layers->of[i], work->layer[i].count,
@@ -10854,9 +10838,7 @@ static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *strategy)
 static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *strategy)
 {
     int32_t bits = strategy->tp > 1 ? DPARI_KIND_TP : 0;
-    bits |= strategy->cp > 1 || strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1
-                ? DPARI_KIND_CUT
-                : 0;
+    bits |= strategy->cp > 1 || dpari_tiles(strategy) > 1 ? DPARI_KIND_CUT : 0;
     bits |= strategy->pp > 1 ? DPARI_KIND_PP : 0;
     bits |= strategy->vp > 1 ? DPARI_KIND_CHUNKS : 0;
     bits |= strategy->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
@@ -11322,9 +11304,7 @@ static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *str
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_ZERO)) {
         return zero == desc->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * strategy->tiles[0] *
-                             strategy->tiles[1] * strategy->tiles[2] ==
-                         1 ||
+    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * dpari_tiles(strategy) == 1 ||
                      !planner->job.work->trains)) {
         return 0;
     }
@@ -11337,8 +11317,7 @@ static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy
                                 int32_t k)
 {
     const dpar_planner_desc *desc = &planner->search;
-    int64_t together = (int64_t)strategy->tp * strategy->cp * strategy->tiles[0] *
-                       strategy->tiles[1] * strategy->tiles[2];
+    int64_t together = (int64_t)strategy->tp * strategy->cp * dpari_tiles(strategy);
     int64_t in_node = planner->job.cluster->gpus_per_node / together;
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SHARD)) {
         if (k > 0) {
@@ -12067,8 +12046,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
     } else if (change == DPARI_CHANGE_VP) {
         n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
-    model = (int64_t)n->tp * n->cp * n->pp;
-    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    model = (int64_t)n->tp * n->cp * n->pp * dpari_tiles(n);
     if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
         return 0;
     }
@@ -12716,7 +12694,7 @@ static const char *dpari_data_name(const dpar_strategy *strategy)
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *strategy = &plan->strategy;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpar_text t;
     dpar_text_init(&t, name, room);
     if (tiles > 1) {
@@ -13108,7 +13086,7 @@ static int32_t dpari_simulated_micros(const dpar_strategy *strategy)
 /* Returns the share of a stage's time that its forward takes, compute and messages together. */
 static double dpari_forward_share(const dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
@@ -13193,8 +13171,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule);
     /* 1 if the software stack sends between its computations, so that ranks wait for the
      * messages */
     int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);

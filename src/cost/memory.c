@@ -163,21 +163,10 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
 {
     const dpar_workload *work = job->work;
     double bytes = 0.0;
-    int32_t i, k, j;
-    for (i = 0; i < work->layers; i++) {
-        double cells = 0.0;
-        for (k = 0; k < work->dims; k++) {
-            double face = 1.0;
-            for (j = 0; j < work->dims; j++) {
-                face *= j == k
-                            ? 1.0
-                            : (double)work->extent[j] / work->layer[i].shrink / strategy->tiles[j];
-            }
-            if (strategy->tiles[k] > 1) {
-                cells += 2.0 * face;
-            }
-        }
-        bytes += cells * work->layer[i].reach_bytes * work->layer[i].count;
+    int32_t i;
+    for (i = 0; i < work->layers && work->dims > 0; i++) {
+        bytes += dpari_halo_cells(work, &work->layer[i], strategy) * work->layer[i].reach_bytes *
+                 work->layer[i].count;
     }
     memory->term[DPAR_MEMORY_HALO] =
         2.0 * bytes * strategy->micro_batch; /* received cells and a send buffer */

@@ -430,9 +430,7 @@ static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *str
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_ZERO)) {
         return zero == desc->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * strategy->tiles[0] *
-                             strategy->tiles[1] * strategy->tiles[2] ==
-                         1 ||
+    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * dpari_tiles(strategy) == 1 ||
                      !planner->job.work->trains)) {
         return 0;
     }
@@ -445,8 +443,7 @@ static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy
                                 int32_t k)
 {
     const dpar_planner_desc *desc = &planner->search;
-    int64_t together = (int64_t)strategy->tp * strategy->cp * strategy->tiles[0] *
-                       strategy->tiles[1] * strategy->tiles[2];
+    int64_t together = (int64_t)strategy->tp * strategy->cp * dpari_tiles(strategy);
     int64_t in_node = planner->job.cluster->gpus_per_node / together;
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SHARD)) {
         if (k > 0) {
@@ -1175,8 +1172,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
     } else if (change == DPARI_CHANGE_VP) {
         n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
-    model = (int64_t)n->tp * n->cp * n->pp;
-    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    model = (int64_t)n->tp * n->cp * n->pp * dpari_tiles(n);
     if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
         return 0;
     }

@@ -360,6 +360,15 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 
 /* ---- communication of a layer ---------------------------------------------------------------- */
 
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride)
+{
+    dpar_cluster_group_init(group, cluster, n, stride);
+    group->nodes = group->nodes > 1 ? 2 : 1;
+    group->size = 2;
+    group->per_node = group->nodes == 2 ? 1 : 2;
+}
+
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
 {
@@ -521,13 +530,11 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
 {
     double sent, t;
     dpar_cluster_group inside = *group;
-    if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
-    }
-    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
+    const int once = dpari_age(job->work)->once && job->work->topk > 0;
+    if (once && job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
-    if (group->nodes < 2) {
+    if (!once || group->nodes < 2) {
         return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
     sent = dpari_places_reached(dpari_routed_nodes(job->work, group->nodes), job->work->topk);
@@ -598,11 +605,9 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *ra
     }
 }
 
-/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
- * carries at the same time. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
-                                          const dpar_workload_layer *layer,
-                                          const dpar_strategy *strategy)
+DPARI_INTERNAL DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
+                                                  const dpar_workload_layer *layer,
+                                                  const dpar_strategy *strategy)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -622,33 +627,22 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *strategy,
                                         const dpar_workload_layer *layer, dpari_layer_price *price)
 {
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     double bytes, t;
     dpar_cluster_group g;
-    dpar_collective_cost c;
     if (tiles == 1 || layer->exchanges == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, tiles, strategy->tp);
+    dpari_pair_init(&g, job->cluster, tiles, strategy->tp);
     bytes = dpari_halo_cells(job->work, layer, strategy) * layer->reach_bytes *
             strategy->micro_batch / layer->exchanges;
-    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
-    if (g.nodes > 1) {
-        g.nodes = 2;
-        g.per_node = 1;
-    } else {
-        g.per_node = 2;
-    }
-    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t = c.seconds * layer->exchanges;
+    t = dpari_spend(job, &g, DPAR_CALL_SEND_RECV, bytes, price, layer->exchanges,
+                    layer->exchanges) *
+        layer->exchanges;
     price->halo_forward = t;
     price->halo_backward = job->work->trains ? t : 0.0;
     dpari_tally_add(price->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes,
                     layer->exchanges, layer->exchanges);
-    price->link_forward += c.link_bytes * layer->exchanges;
-    price->nic_forward += c.nic_bytes * layer->exchanges;
-    price->link_backward += c.link_bytes * layer->exchanges;
-    price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -662,8 +656,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     const dpar_workload_layer *layer = &work->layer[i];
     const dpari_rates *r = layer->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
     const dpar_strategy *strategy = r->strategy;
-    double parts =
-        (double)strategy->cp * strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    double parts = (double)strategy->cp * (double)dpari_tiles(strategy);
     double tokens = layer->tokens * strategy->micro_batch / parts;
     int32_t k;
     dpari_zero(price, sizeof(*price));
@@ -794,11 +787,9 @@ static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int6
  * backwards. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
-    int v_shaped =
-        strategy->schedule == DPAR_SCHEDULE_ZBV || strategy->schedule == DPAR_SCHEDULE_V_HALF ||
-        strategy->schedule == DPAR_SCHEDULE_V_MIN || strategy->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * strategy->pp;
-    return v_shaped && v % 2 == 1 ? turn + strategy->pp - 1 - rank : turn + rank;
+    return v % 2 == 1 && dpari_v_shaped(strategy->schedule) ? turn + strategy->pp - 1 - rank
+                                                            : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
@@ -884,20 +875,17 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
     const dpar_workload *work = job->work;
     int32_t i;
     for (i = 0; i < work->layers; i++) {
-        const dpari_layer_price *price = &layers->of[i];
+        dpari_layer_price price;
         if (work->layer[i].kind != kind) {
             continue;
         }
+        price = layers->of[i];
         if (kind == DPAR_LAYER_HEAD) {
-            dpari_layer_price head = *price;
-            st->logits += price->transient;
-            head.transient = 0.0;
-            dpari_stage_add(strategy, st, &head, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
-        } else {
-            dpari_stage_add(strategy, st, price, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
+            st->logits += price.transient;
+            price.transient = 0.0;
         }
+        dpari_stage_add(strategy, st, &price, work->layer[i].count, 0.0,
+                        price.kept[DPAR_RECOMPUTE_NONE]);
         /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
          * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(strategy) && work->vocab > 0 &&
@@ -913,7 +901,7 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
  * host's time is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     double share = strategy->tp > 1 ? 0.75 : 0.25;
     double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
@@ -924,7 +912,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 {
     const dpar_workload *work = job->work;
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    double share = 1.0;
+    double share;
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
@@ -935,9 +923,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
         st->layers +=
             (double)(dpari_chunk_start(work, chunks, c + 1) - dpari_chunk_start(work, chunks, c));
     }
-    if (strategy->recompute_layers > 0 && st->layers > strategy->recompute_layers) {
-        share = strategy->recompute_layers / st->layers;
-    }
+    share = dpari_recomputed_share(strategy, st->layers);
     for (v = 0; v < strategy->vp; v++) {
         int64_t c = dpari_chunk_of(strategy, rank, v);
         int64_t from = dpari_chunk_start(work, chunks, c);
@@ -994,12 +980,9 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
                                          const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *work = job->work;
-    double per_rank = (double)work->blocks / strategy->pp, share = 1.0;
+    double share = dpari_recomputed_share(strategy, (double)work->blocks / strategy->pp);
     int32_t i;
     dpari_zero(whole, sizeof(*whole));
-    if (strategy->recompute_layers > 0 && per_rank > strategy->recompute_layers) {
-        share = strategy->recompute_layers / per_rank;
-    }
     for (i = 0; i < work->layers; i++) {
         if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
             dpari_stage_class(strategy, whole, &layers->of[i], work->layer[i].count,

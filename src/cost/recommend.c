@@ -193,7 +193,7 @@ static const char *dpari_data_name(const dpar_strategy *strategy)
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *strategy = &plan->strategy;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpar_text t;
     dpar_text_init(&t, name, room);
     if (tiles > 1) {

@@ -345,7 +345,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar
         dpari_write_pair(text, "ep", strategy->ep);
         dpari_write_pair(text, "etp", strategy->etp);
     }
-    if (strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1) {
+    if (dpari_tiles(strategy) > 1) {
         dpar_text_put(text, ",tiles=");
         dpari_write_tiles(text, strategy->tiles);
     }
@@ -467,7 +467,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy)
 {
     return (double)(strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp *
-           strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+           (double)dpari_tiles(strategy);
 }
 
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy)
@@ -510,14 +510,6 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
- * otherwise 0. */
-static int dpari_v_shaped(int32_t schedule)
-{
-    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
-           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
-}
-
 /* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
  * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
@@ -525,8 +517,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                                                    dpar_why *why)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule), folded = dpari_v_shaped(strategy->schedule);
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute=%d must be 0 (none), because the job has no backward",
@@ -544,14 +535,13 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                             "pp=%d x vp=%d needs at least as many layers, the model has %d",
                             strategy->pp, strategy->vp, work->blocks);
     }
-    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (dpari_v_shaped(strategy->schedule) &&
-                                                               strategy->vp == 2)))) {
+    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (folded && strategy->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
                             strategy->vp, strategy->pp);
     }
-    if (strategy->pp > 1 && dpari_v_shaped(strategy->schedule) && strategy->vp != 2) {
+    if (strategy->pp > 1 && folded && strategy->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "a V schedule has two chunks per rank: vp=2, not %d", strategy->vp);
     }

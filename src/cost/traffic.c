@@ -26,14 +26,9 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strat
                        : 0.0;
         }
         *layers += mine;
-        if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
-            continue;
+        if (strategy->recompute == DPAR_RECOMPUTE_FULL) {
+            *again += mine * dpari_recomputed_share(strategy, all);
         }
-        if (strategy->recompute_layers > 0 && all > strategy->recompute_layers) {
-            mine *=
-                strategy->recompute_layers / all; /* the recomputed share of the stage's layers */
-        }
-        *again += mine;
     }
 }
 

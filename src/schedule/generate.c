@@ -415,12 +415,7 @@ typedef struct dpari_pen {
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
-    dpar_action *action = pen->at++;
-    action->kind = (uint8_t)kind;
-    action->joined = 0;
-    action->stage = (uint16_t)stage;
-    action->micro_batch = (uint16_t)micro;
-    action->peer = 0;
+    *pen->at++ = dpari_action_of(kind, stage, micro);
 }
 
 /* Appends the W of the oldest I that has no W yet. */

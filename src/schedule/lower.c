@@ -18,34 +18,19 @@
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *action, const char *wrong)
 {
-    dpar_action alone = *action; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
-        alone.joined = 0;
         dpari_text_why(&t, why);
         dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
         dpari_text_int(&t, index);
         dpar_text_put(&t, ": ");
-        dpar_action_write(&alone, &t);
+        dpari_action_put(action, &t);
         dpar_text_put(&t, wrong);
     }
     return DPAR_E_ARG;
 }
-
-/* True if a kind is in a set with a bit for each kind. */
-static int dpari_kind_in(int32_t kind, uint32_t kinds)
-{
-    return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
-}
-
-enum {
-    /* the kinds that need the gradient of the output and compute that of the input */
-    DPARI_COMPUTES_INPUT = 1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT,
-    DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
-    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
-};
 
 /* Returns what is wrong with action k of rank r, or NULL if nothing is. */
 static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
@@ -60,7 +45,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
     }
     if (action->joined != 0 &&
         (action->kind != DPAR_ACTION_FORWARD || k + 1 == schedule->begin[r + 1] ||
-         !dpari_kind_in(action[1].kind, DPARI_COMPUTES_INPUT) || action[1].joined != 0)) {
+         !dpari_action_is_gradient(action[1].kind) || action[1].joined != 0)) {
         return " is joined, but it is not an F that a B or I follows";
     }
     if (action->kind == DPAR_ACTION_IDLE) {
@@ -72,7 +57,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
     if (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches) {
         return ": its micro-batch does not exist";
     }
-    if (dpari_kind_in(action->kind, DPARI_MESSAGES)) {
+    if (dpari_action_is_message(action->kind)) {
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
         if (other < 0 || schedule->rank_of[other] != action->peer || action->peer == r) {
             return " does not connect neighbouring stages on two ranks";
@@ -86,7 +71,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
-    int32_t r, i;
+    dpar_status st;
+    int32_t r;
     int64_t k;
     if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
         schedule->stages > DPAR_MAX_STAGES || schedule->micro_batches < 0 ||
@@ -101,11 +87,9 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
                            schedule->stages);
     }
-    for (i = 0; i < schedule->stages; i++) {
-        if (schedule->rank_of[i] >= schedule->ranks) {
-            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)schedule->rank_of[i], schedule->ranks);
-        }
+    st = dpari_schedule_check_ranks(schedule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     for (r = 0; r < schedule->ranks; r++) {
         if (schedule->begin[0] != 0 || schedule->begin[r + 1] < schedule->begin[r]) {
@@ -114,7 +98,7 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
         }
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(schedule, r, k);
-            if (wrong == NULL && dpari_kind_in(schedule->action[k].kind, already)) {
+            if (wrong == NULL && (already >> schedule->action[k].kind & 1) != 0) {
                 wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
@@ -167,11 +151,8 @@ static void dpari_sink_put(dpari_sink *to, const dpar_action *action)
 
 static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 {
-    dpar_action a;
-    dpari_zero(&a, sizeof(a));
-    a.kind = (uint8_t)kind;
-    a.stage = (uint16_t)stage;
-    dpari_sink_put(to, &a);
+    const dpar_action action = dpari_action_of(kind, stage, 0);
+    dpari_sink_put(to, &action);
 }
 
 /* ---- shards and gradients -------------------------------------------------------------------- */
@@ -400,17 +381,6 @@ typedef struct dpari_turns {
     int too_long; /* 1 if a time exceeded INT64_MAX */
 } dpari_turns;
 
-/* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
-static int32_t dpari_lower_receiver(const dpar_schedule *schedule, const dpar_action *action)
-{
-    if (action->kind == DPAR_ACTION_FORWARD) {
-        return dpari_schedule_behind(schedule, action->stage);
-    }
-    return dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)
-               ? dpari_schedule_before(schedule, action->stage)
-               : -1;
-}
-
 static int64_t *dpari_lower_given(const dpari_turns *turns, int32_t stage, int32_t micro,
                                   int backward)
 {
@@ -424,7 +394,7 @@ static int64_t dpari_lower_arrival(const dpari_turns *turns, const dpar_action *
     if (action->kind == DPAR_ACTION_FORWARD) {
         return *dpari_lower_given(turns, action->stage, action->micro_batch, 0);
     }
-    if (dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)) {
+    if (dpari_action_is_gradient(action->kind)) {
         return *dpari_lower_given(turns, action->stage, action->micro_batch, 1);
     }
     return 0;
@@ -444,35 +414,6 @@ static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
            (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
-/* Fields of dpar_schedule_times that belong to no kind of action, numbered after the kinds. */
-enum {
-    DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
-    DPARI_LOWER_BYTES,
-    DPARI_LOWER_BANDWIDTH,
-    DPARI_LOWER_EACH
-};
-
-/* Returns the times of a kind, or `overlap` for kinds that take no time. */
-static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *times, int32_t kind)
-{
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return &times->forward;
-    case DPAR_ACTION_BACKWARD: return &times->backward;
-    case DPAR_ACTION_INPUT: return &times->input;
-    case DPAR_ACTION_WEIGHT: return &times->weight;
-    case DPAR_ACTION_UNSHARD: return &times->unshard;
-    case DPAR_ACTION_RESHARD: return &times->reshard;
-    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
-    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
-    case DPAR_ACTION_OFFLOAD: return &times->offload;
-    case DPAR_ACTION_RELOAD: return &times->reload;
-    case DPARI_LOWER_LATENCY: return &times->latency;
-    case DPARI_LOWER_BYTES: return &times->bytes;
-    case DPARI_LOWER_BANDWIDTH: return &times->bandwidth;
-    default: return &times->overlap;
-    }
-}
-
 /* The default time of a forward. A message takes 1 by default, which is so short that it only
  * decides the order of actions that are ready at the same moment: the action whose data passed
  * fewer messages is first, as it would be if messages took time. */
@@ -482,6 +423,7 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *time
  * I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
+    const dpar_stage_values *each;
     int64_t takes;
     if (times == NULL) {
         takes = action->kind <= DPAR_ACTION_WEIGHT || action->kind == DPAR_ACTION_RECOMPUTE
@@ -489,10 +431,8 @@ static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_act
                     : 0;
         return action->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
-        return 0;
-    }
-    takes = dpari_each_at(dpari_lower_each(times, action->kind), action->stage);
+    each = dpari_times_of(times, action->kind);
+    takes = each != NULL ? dpari_each_at(each, action->stage) : 0;
     if (action->kind == DPAR_ACTION_BACKWARD && takes == 0) {
         takes = dpari_each_at(&times->input, action->stage) +
                 dpari_each_at(&times->weight, action->stage);
@@ -607,7 +547,7 @@ static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_act
  * same turn if it has the higher number, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
-    int32_t stage = dpari_lower_receiver(turns->in, action), peer;
+    int32_t stage = dpar_schedule_partner(turns->in, action->kind, action->stage), peer;
     int forward = action->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
@@ -736,11 +676,14 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
 {
-    int32_t i, kind;
+    const dpar_stage_values *const message[] = {&times->latency, &times->bytes, &times->bandwidth};
+    int32_t i, k;
     for (i = 0; i < stages; i++) {
-        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
-            const int64_t value = dpari_each_at(dpari_lower_each(times, kind), i);
-            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
+        for (k = 0; k < DPAR_ACTION_COUNT + 3; k++) { /* first the kinds, then the messages */
+            const dpar_stage_values *each =
+                k < DPAR_ACTION_COUNT ? dpari_times_of(times, k) : message[k - DPAR_ACTION_COUNT];
+            const int64_t value = each != NULL ? dpari_each_at(each, i) : 0;
+            const int64_t most = each == &times->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
                     why, "stage %d: a time, size or bandwidth is %ld; 0 to %ld are allowed", i,
@@ -803,7 +746,8 @@ static DPARI_COLD dpar_status dpari_lower_settings(dpar_schedule_lower_desc *how
         already |= 1u << DPAR_ACTION_REDUCE_GRAD;
     }
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
-        already |= DPARI_MESSAGES;
+        already |= 1u << DPAR_ACTION_SEND_F | 1u << DPAR_ACTION_RECV_F | 1u << DPAR_ACTION_SEND_B |
+                   1u << DPAR_ACTION_RECV_B;
     }
     status = dpari_lower_check(in, already, why);
     if (status != DPAR_OK || how->times == NULL || (how->passes & DPAR_LOWER_MESSAGES) == 0) {
@@ -820,7 +764,8 @@ static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
     int32_t r, stage;
     for (r = 0; r < schedule->ranks; r++) {
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
-            stage = dpari_lower_receiver(schedule, &schedule->action[k]);
+            stage = dpar_schedule_partner(schedule, schedule->action[k].kind,
+                                          schedule->action[k].stage);
             if (stage >= 0 && schedule->rank_of[stage] != r) {
                 total += 2;
                 if (count != NULL) {
@@ -1098,15 +1043,13 @@ static void dpari_held_before(dpari_held *held, const dpar_action *action, int32
     for (i = 0; i <= action->joined; i++) {
         int forward = action[i].kind == DPAR_ACTION_FORWARD || action[i].kind == DPAR_ACTION_RECV_F;
         if (forward || action[i].kind == DPAR_ACTION_RECV_B ||
-            dpari_kind_in(action[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_action_is_gradient(action[i].kind)) {
             dpari_held_need(held, &action[i], forward, begin);
         }
     }
-    if ((action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B) &&
-        channel != DPAR_CHANNEL_EDGE) {
-        while (held->first[q] >= 0) {
-            dpari_held_pop(held, q, begin);
-        }
+    while (dpari_action_is_send(action->kind) && channel != DPAR_CHANNEL_EDGE &&
+           held->first[q] >= 0) {
+        dpari_held_pop(held, q, begin);
     }
 }
 
@@ -1119,7 +1062,7 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     for (k = begin; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
         const dpar_action *action = &schedule->action[k];
         dpari_held_before(held, action, channel, begin);
-        if (dpari_kind_in(action->kind, DPARI_RECEIVES)) {
+        if (dpari_action_is_receive(action->kind)) {
             dpari_held_add(held, k, begin);
             continue;
         }
@@ -1130,28 +1073,17 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     for (k = begin; k < schedule->begin[r + 1];
          k++) { /* receives that no action needs, in their order */
         int32_t q = held->one_queue ? 0 : schedule->action[k].peer;
-        if (dpari_kind_in(schedule->action[k].kind, DPARI_RECEIVES) && held->first[q] == k) {
+        if (dpari_action_is_receive(schedule->action[k].kind) && held->first[q] == k) {
             dpari_held_pop(held, q, begin);
         }
     }
-}
-
-/* Returns the number of actions in the longest list. */
-DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
-{
-    int64_t most = 0;
-    int32_t r;
-    for (r = 0; r < schedule->ranks; r++) {
-        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
-    }
-    return most;
 }
 
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
-                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_schedule_longest(in) +
                            dpari_whole_words((int64_t)in->stages * in->micro_batches);
 }
 
@@ -1172,7 +1104,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     h.first = (int64_t *)(void *)work;
     h.last = h.first + in->ranks;
     h.next = h.last + in->ranks;
-    h.given = (uint8_t *)(h.next + dpari_late_longest(in));
+    h.given = (uint8_t *)(h.next + dpari_schedule_longest(in));
     h.one_queue = channel == DPAR_CHANNEL_ANY;
     dpari_zero(h.given, (size_t)in->stages * (size_t)in->micro_batches);
     for (r = 0; r < in->ranks; r++) {

@@ -77,10 +77,32 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t ki
     }
 }
 
+DPARI_INTERNAL int64_t dpari_schedule_longest(const dpar_schedule *schedule)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
+    }
+    return most;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_check_ranks(const dpar_schedule *schedule,
+                                                                 dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Writes an action, but not the other half of a joined pair. */
-static void dpari_action_put(const dpar_action *action, dpar_text *text)
+DPARI_INTERNAL void dpari_action_put(const dpar_action *action, dpar_text *text)
 {
     if (action->kind == DPAR_ACTION_IDLE || action->kind >= DPAR_ACTION_COUNT) {
         return;
@@ -239,8 +261,7 @@ static dpar_status dpari_csv_joined(dpari_csv *csv, dpar_action *action, dpar_wh
     if (st == DPAR_OK) {
         start = *csv;
         st = dpari_csv_action(csv, action + 1, why);
-        if (st == DPAR_OK && action[1].kind != DPAR_ACTION_BACKWARD &&
-            action[1].kind != DPAR_ACTION_INPUT) {
+        if (st == DPAR_OK && !dpari_action_is_gradient(action[1].kind)) {
             return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
@@ -399,7 +420,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
     for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
         dpar_action *action = &schedule->action[k];
         int32_t other;
-        if (action->kind < DPAR_ACTION_SEND_F || action->kind > DPAR_ACTION_RECV_B) {
+        if (!dpari_action_is_message(action->kind)) {
             continue;
         }
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
