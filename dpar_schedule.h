@@ -1194,9 +1194,6 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
 /* Returns the bytes of a schedule, or -1 unless there are 1 to 65535 ranks and stages and 0 or more
  * actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Returns the bytes for dpar_schedule_read, or -1 if the text cannot be read; `why` receives the
- * reason. O(text). */
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* Returns the bytes for dpar_schedule_simulate, or -1 if the struct is not a schedule or has more
  * than 2^32 - 2 actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
@@ -1768,15 +1765,10 @@ DPARI_FN char *dpari_pipe_arrange(dpari_pipe *pipe, const dpar_schedule_optimize
 
 /* ---- maps and memory ------------------------------------------------------------------------- */
 
-static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
-{
-    return ranks >= 1 && ranks <= DPAR_MAX_STAGES && stages >= 1 && stages <= DPAR_MAX_STAGES &&
-           actions >= 0 && actions <= INT64_MAX / 16;
-}
-
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
-    if (!dpari_schedule_fits(ranks, stages, actions)) {
+    if (ranks < 1 || ranks > DPAR_MAX_STAGES || stages < 1 || stages > DPAR_MAX_STAGES ||
+        actions < 0 || actions > INT64_MAX / 16) {
         return -1;
     }
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
@@ -1787,7 +1779,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedu
                                                            void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
-    int32_t r;
     if (needed < 0) {
         return dpari_wrong(why,
                            "the schedule has %d ranks, %d stages and %ld actions; 1 to 65535 ranks "
@@ -1808,9 +1799,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedu
     schedule->begin = (int64_t *)mem;
     schedule->action = (dpar_action *)(void *)(schedule->begin + ranks + 1);
     schedule->rank_of = (uint16_t *)(void *)(schedule->action + actions);
-    for (r = 0; r <= ranks; r++) {
-        schedule->begin[r] = 0;
-    }
+    dpari_zero(schedule->begin, 8 * ((size_t)ranks + 1));
     return DPAR_OK;
 }
 
@@ -2122,21 +2111,6 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *csv, const char *text, s
     return DPAR_OK;
 }
 
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
-{
-    dpari_csv c;
-    if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
-        return -1;
-    }
-    if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why,
-                        "the text has %d ranks and %d stages; a schedule has 1 or more of each",
-                        c.rows, c.stages);
-        return -1;
-    }
-    return dpari_schedule_bytes(c.rows, c.stages, c.actions);
-}
-
 /* Sets rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
 {
@@ -2264,19 +2238,6 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, cons
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Returns entry n of a text of names that each end in a zero. On a small processor constants take
- * RAM, and rows of equal length would take twice as much. */
-static const char *dpari_name_in(const char *names, int32_t n)
-{
-    for (; n > 0; n--) {
-        while (*names != 0) {
-            names++;
-        }
-        names++;
-    }
-    return names;
-}
-
 DPAR_API const char *dpar_schedule_name(int32_t rule)
 {
     static const char names[] = "?\0gpipe\0" /* in the order of DPAR_SCHEDULE_x */
@@ -2284,7 +2245,7 @@ DPAR_API const char *dpar_schedule_name(int32_t rule)
                                 "v-half\0v-min\0dualpipe\0dualpipev\0eager-1f1b\0"
                                 "interleaved-zb\0"
                                 "1f1b-v\0moe-overlap\0seq1f1b\0chimera\0forward-only";
-    return dpari_name_in(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
+    return dpari_nth_text(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
 }
 
 /* Returns the next character of a name in lower case and moves *at past it. Skips '-' and '_'.
@@ -2350,7 +2311,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *desc, con
         }
     }
     for (i = 0; i < (int32_t)sizeof other_rule; i++) {
-        if (dpari_name_same(bare, dpari_name_in(others, i))) {
+        if (dpari_name_same(bare, dpari_nth_text(others, i))) {
             desc->rule = other_rule[i];
             desc->lifo = i == 0; /* gpipe-lifo */
             return DPAR_OK;
@@ -2809,12 +2770,13 @@ typedef struct dpari_two {
     dpari_pen *pen;
     int32_t m; /* actions of micro-batches from m on are left out */
     int32_t stage[2];
-    int32_t next[2][DPAR_ACTION_WEIGHT + 1]; /* the next micro-batch of each stage and kind */
+    /* the next micro-batch of each stage and kind; B is counted with I */
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
 {
-    int32_t micro = t->next[way][kind]++;
+    int32_t micro = t->next[way][kind == DPAR_ACTION_BACKWARD ? DPAR_ACTION_INPUT : kind]++;
     if (micro < t->m) {
         dpari_pen_put(t->pen, kind, t->stage[way], micro);
     }
@@ -2871,49 +2833,34 @@ static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen
 
 /* ---- DualPipe and DualPipeV ------------------------------------------------------------------ */
 
-/* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
- * this rank, direction 1 at the other end. */
-typedef struct dpari_dual {
-    dpari_pen *pen;
-    int32_t stage[2];
-    int32_t forward[2], backward[2]; /* the next micro-batch of F, and of B or I */
-} dpari_dual;
-
-static void dpari_dual_f(dpari_dual *d, int way)
-{
-    dpari_pen_put(d->pen, DPAR_ACTION_FORWARD, d->stage[way], d->forward[way]++);
-}
-
-static void dpari_dual_b(dpari_dual *d, int way, int kind)
-{
-    dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
-}
+/* The two stages of a rank belong to two directions: direction 0 starts at the end of the pipeline
+ * that is nearer to this rank, direction 1 at the other end. */
 
 /* Appends an F of direction `way` that is joined with a B of the other direction. */
-static void dpari_dual_fb(dpari_dual *d, int way)
+static void dpari_dual_fb(dpari_two *d, int way)
 {
-    dpari_dual_f(d, way);
+    dpari_two_put(d, DPAR_ACTION_FORWARD, way);
     d->pen->at[-1].joined = 1;
-    dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
+    dpari_two_put(d, DPAR_ACTION_BACKWARD, 1 - way);
 }
 
 /* Writes the eight phases of DeepSeek's DualPipe for the rank at distance `at` from its end of the
  * pipeline, with n micro-batches in each direction. p is the distance to the middle of DualPipe, or
  * to the turn of the V. */
-static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
+static void dpari_dual_steps(dpari_two *d, int32_t p, int32_t at, int32_t n)
 {
     int32_t i;
     for (i = 0; i < 2 * (p - at - 1); i++) {
-        dpari_dual_f(d, 0);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i <= at; i++) {
-        dpari_dual_f(d, 0);
-        dpari_dual_f(d, 1);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 0);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_ACTION_INPUT);
+        dpari_two_put(d, DPAR_ACTION_INPUT, 1);
         dpari_pen_weight(d->pen);
-        dpari_dual_f(d, 1);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 1);
     }
     for (i = 0; i < n - 2 * p + at + 1; i++) {
         dpari_dual_fb(d, 0);
@@ -2924,15 +2871,15 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_fb(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_ACTION_BACKWARD);
+        dpari_two_put(d, DPAR_ACTION_BACKWARD, 1);
         dpari_dual_fb(d, 1);
     }
     for (i = 0; i < 2 * (at + 1); i++) {
-        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT);
+        dpari_two_put(d, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT, i % 2 == 0);
     }
     for (i = at + 1; i < p; i++) {
         dpari_pen_weight(d->pen);
-        dpari_dual_b(d, 0, DPAR_ACTION_INPUT);
+        dpari_two_put(d, DPAR_ACTION_INPUT, 0);
     }
     for (i = 0; i <= at; i++) {
         dpari_pen_weight(d->pen);
@@ -2943,12 +2890,13 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
 {
     int faces = plan->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= plan->p / 2;
     int32_t half = faces ? plan->m / 2 : 0;
-    dpari_dual d;
+    dpari_two d;
+    dpari_zero(&d, sizeof(d));
     d.pen = pen;
+    d.m = plan->m;
     d.stage[turned] = rank;
     d.stage[1 - turned] = 2 * plan->p - 1 - rank;
-    d.forward[turned] = d.backward[turned] = 0;
-    d.forward[1 - turned] = d.backward[1 - turned] = half;
+    d.next[1 - turned][DPAR_ACTION_FORWARD] = d.next[1 - turned][DPAR_ACTION_INPUT] = half;
     if (faces) {
         dpari_dual_steps(&d, plan->p / 2, turned ? plan->p - 1 - rank : rank, half);
     } else {
@@ -5869,12 +5817,6 @@ DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t by
     return at;
 }
 
-/* True if messages of this transport, which was checked, wait for other messages. */
-static int dpari_sim_lines(int32_t transport)
-{
-    return transport >= DPAR_TRANSPORT_RANK;
-}
-
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
  * the bytes. */
 static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
@@ -5905,7 +5847,7 @@ static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
         sim->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         sim->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
     }
-    if (dpari_sim_lines(sim->transport)) {
+    if (sim->transport >= DPAR_TRANSPORT_RANK) { /* messages wait for other messages */
         sim->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*sim->link));
         sim->line =
             (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*sim->line));
@@ -6090,9 +6032,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
     const dpar_schedule *schedule = &sim->s;
     int32_t *head = sim->scratch, *mark = head + schedule->ranks, *next = mark + schedule->ranks;
     int32_t r, i, side;
-    for (i = 0; i < schedule->ranks + 2 * schedule->stages; i++) {
-        sim->wire[i] = 0;
-    }
+    dpari_zero(sim->wire, 8 * ((size_t)schedule->ranks + 2 * (size_t)schedule->stages));
     if (sim->links == DPAR_CONTENTION_RANK) {
         return;
     }
@@ -6152,17 +6092,14 @@ static int dpari_sim_message_side(int kind)
 /* Returns the row of a kind in the table, or -1 if such actions are not entered. */
 static int dpari_sim_row(int kind)
 {
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return DPARI_AT_WORK;
-    case DPAR_ACTION_BACKWARD:
-    case DPAR_ACTION_INPUT: return DPARI_AT_WORK + 1;
-    case DPAR_ACTION_WEIGHT: return DPARI_AT_WEIGHT;
-    case DPAR_ACTION_SEND_F: return DPARI_AT_SEND;
-    case DPAR_ACTION_SEND_B: return DPARI_AT_SEND + 1;
-    case DPAR_ACTION_RECV_F: return DPARI_AT_RECV;
-    case DPAR_ACTION_RECV_B: return DPARI_AT_RECV + 1;
-    default: return -1;
+    const int way = dpari_sim_way(kind);
+    if (way < 0) {
+        return kind == DPAR_ACTION_WEIGHT ? DPARI_AT_WEIGHT : -1;
     }
+    if (dpari_action_is_message(kind)) {
+        return (dpari_action_is_send(kind) ? DPARI_AT_SEND : DPARI_AT_RECV) + way;
+    }
+    return DPARI_AT_WORK + way;
 }
 
 /* Begins a message with an action: "rank 2: 2B1". */
@@ -6392,12 +6329,9 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
 static dpar_status dpari_sim_list(dpari_sim *sim, dpar_why *why)
 {
     const dpar_schedule *schedule = &sim->s;
-    const int64_t places = sim->cells * DPARI_AT_ROWS;
     int32_t r;
     int64_t i;
-    for (i = 0; i < places; i++) {
-        sim->where[i] = 0;
-    }
+    dpari_zero(sim->where, 4 * DPARI_AT_ROWS * (size_t)sim->cells);
     for (r = 0; r < schedule->ranks; r++) {
         dpari_sim_rank *q = &sim->rank[r];
         q->at = schedule->begin[r];
@@ -8796,10 +8730,8 @@ static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s,
 static int dpari_exact_key(dpari_search *search, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
-    int32_t s, r, used = pipe->stages + pipe->ranks, k;
-    for (k = used; k < search->keys; k++) {
-        search->key[k] = 0;
-    }
+    int32_t s, r, used = pipe->stages + pipe->ranks;
+    dpari_zero(search->key + used, 4 * (size_t)(search->keys - used));
     for (s = 0; s < pipe->stages; s++) {
         int64_t seen = search->seen[pipe->rank[s]];
         int64_t f = dpari_pipe_arrival(pipe, DPARI_F, s), i = dpari_pipe_arrival(pipe, DPARI_I, s);
@@ -9711,9 +9643,7 @@ static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize
     for (i = 0; i < s.stages; i++) {
         on = on && s.rank_of[i] == search->q.rank[i];
     }
-    for (r = 0; r < s.ranks; r++) {
-        search->wake[r] = 0;
-    }
+    dpari_zero(search->wake, 8 * (size_t)s.ranks);
     while (on) {
         on = 0;
         for (r = 0; r < s.ranks; r++) {

@@ -70,8 +70,6 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t laye
  * parallelism divides them, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
                                         int32_t recompute);
-/* Returns the index of the class whose layers have the most parameters each. */
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work);
 /* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
  * than 2^62. */
 DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why);
@@ -84,6 +82,10 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* strategy.c */
 
+/* Returns a pointer to the value of a field, DPAR_STRATEGY_FIELD_*; for TILES to the first of
+ * three.
+ */
+DPARI_INTERNAL int32_t *dpari_strategy_at(dpar_strategy *strategy, int32_t field);
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */

@@ -309,13 +309,3 @@ DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_
     return memory->upper - memory->late <= (limit > 0.0 ? limit : cluster->gpu.memory_bytes) &&
            memory->host * cluster->gpus_per_node <= cluster->host_bytes;
 }
-
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
-                                    dpar_memory_usage *memory)
-{
-    dpari_layers layers;
-    dpari_stages stages;
-    dpari_price_layers(job, strategy, &layers);
-    dpari_price_stages(job, strategy, &layers, &stages);
-    dpari_price_memory(job, strategy, &stages, memory);
-}

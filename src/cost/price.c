@@ -151,13 +151,6 @@ static int dpari_unaligned(double width)
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
- * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
-static double dpari_split_sum(const dpari_rates *rates, double outputs)
-{
-    return outputs < rates->wave ? outputs / rates->wave : 1.0;
-}
-
 /* Returns the seconds of [rows, k] x [k, n]. Only the widths must be multiples of 8, because only
  * they are contiguous in memory; the number of rows may be any. */
 static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
@@ -210,7 +203,9 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
-        lost *= dpari_split_sum(rates, n * k);
+        /* the weight gradient has few outputs and a long sum over the pixels, which is divided so
+         * that its parts fill a wave */
+        lost *= dpari_leastf(n * k / rates->wave, 1.0);
     }
     /* sequence-parallel ranks cast their own tokens and gather afterwards */
     price->forward += rows * k * rates->casts /
@@ -1021,10 +1016,24 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
+DPARI_INTERNAL double dpari_boundary_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                                           const dpari_layers *layers)
+{
+    double send = 0.0;
+    int32_t i;
+    for (i = 0; i < job->work->layers; i++) {
+        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            send = dpari_mostf(send, layers->of[i].send);
+        }
+    }
+    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
+    return send / strategy->tp;
+}
+
 DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work), i;
+    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work);
     out->n = 0;
     for (rank = 0; rank <= last; rank++) {
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
@@ -1035,12 +1044,5 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
     }
     dpari_price_whole(job, strategy, layers, &out->whole);
     out->sum_total = out->whole.total;
-    out->send = 0.0;
-    for (i = 0; i < job->work->layers; i++) {
-        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
-            out->send = dpari_mostf(out->send, layers->of[i].send);
-        }
-    }
-    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
-    out->send /= strategy->tp;
+    out->send = dpari_boundary_bytes(job, strategy, layers);
 }

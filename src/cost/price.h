@@ -102,6 +102,9 @@ DPARI_FN double dpari_recomputed_share(const dpar_strategy *strategy, double lay
 DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
+/* Returns the bytes that a rank sends to the next stage for a micro-batch. */
+DPARI_INTERNAL double dpari_boundary_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                                           const dpari_layers *layers);
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);

@@ -176,8 +176,7 @@ static const dpari_field dpari_strategy_field[] = {
     {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
     {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
-/* Returns a pointer to the value of a field; for TILES to the first of three values. */
-static int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
+DPARI_INTERNAL int32_t *dpari_strategy_at(dpar_strategy *strategy, int32_t field)
 {
     return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }
@@ -396,9 +395,9 @@ static DPARI_PRINTF(4, 5) dpar_status
     return status;
 }
 
-/* Reports the first field that is out of its range. */
-static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, int32_t *rule,
-                                                 dpar_why *why)
+/* Checks that every field is in its range. */
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
     /* `most` is 0 if there is no limit */
     static const struct {
@@ -417,36 +416,19 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, 
                  {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                  {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *strategy;
-    const char *name;
     size_t i;
-    int32_t v;
-    for (i = 0;; i++) {
-        v = *dpari_field_at(&given, range[i].field);
-        if (v < range[i].least || (range[i].most > 0 && v > range[i].most) ||
-            i + 1 == sizeof range / sizeof *range) {
-            break;
+    for (i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
+        const char *name = dpari_strategy_field[range[i].field].name;
+        const int32_t v = *dpari_strategy_at(&given, range[i].field);
+        const int32_t least = range[i].least, most = range[i].most;
+        if (most > 0 && (v < least || v > most)) {
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "%s=%d must be %d to %d",
+                                name, v, least, most);
         }
-    }
-    name = dpari_strategy_field[range[i].field].name;
-    if (rule != NULL) {
-        *rule = DPAR_STRATEGY_RULE_DEGREE;
-    }
-    if (range[i].most > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)range[i].least,
-                           (int32_t)range[i].most);
-    }
-    return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
-}
-
-/* Checks that every field is in its range. */
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
-                                                  dpar_why *why)
-{
-    if (strategy->tp < 1 || strategy->cp < 1 || strategy->dp < 1 || strategy->pp < 1 ||
-        strategy->vp < 1 || strategy->ep < 1 || strategy->etp < 1 || strategy->micro_batch < 1 ||
-        strategy->micro_batches < 1 || strategy->recompute_layers < 0 || strategy->shard < 0 ||
-        strategy->zero < 0 || strategy->zero > 3 || strategy->sp < 0 || strategy->sp > 1) {
-        return dpari_refuse_field(strategy, rule, why);
+        if (v < least) {
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "%s=%d must be at least %d",
+                                name, v, least);
+        }
     }
     if (strategy->schedule == 0) {
         return dpari_refuse(

@@ -109,12 +109,6 @@ DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t by
     return at;
 }
 
-/* True if messages of this transport, which was checked, wait for other messages. */
-static int dpari_sim_lines(int32_t transport)
-{
-    return transport >= DPAR_TRANSPORT_RANK;
-}
-
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
  * the bytes. */
 static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
@@ -145,7 +139,7 @@ static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
         sim->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         sim->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
     }
-    if (dpari_sim_lines(sim->transport)) {
+    if (sim->transport >= DPAR_TRANSPORT_RANK) { /* messages wait for other messages */
         sim->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*sim->link));
         sim->line =
             (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*sim->line));
@@ -330,9 +324,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
     const dpar_schedule *schedule = &sim->s;
     int32_t *head = sim->scratch, *mark = head + schedule->ranks, *next = mark + schedule->ranks;
     int32_t r, i, side;
-    for (i = 0; i < schedule->ranks + 2 * schedule->stages; i++) {
-        sim->wire[i] = 0;
-    }
+    dpari_zero(sim->wire, 8 * ((size_t)schedule->ranks + 2 * (size_t)schedule->stages));
     if (sim->links == DPAR_CONTENTION_RANK) {
         return;
     }
@@ -392,17 +384,14 @@ static int dpari_sim_message_side(int kind)
 /* Returns the row of a kind in the table, or -1 if such actions are not entered. */
 static int dpari_sim_row(int kind)
 {
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return DPARI_AT_WORK;
-    case DPAR_ACTION_BACKWARD:
-    case DPAR_ACTION_INPUT: return DPARI_AT_WORK + 1;
-    case DPAR_ACTION_WEIGHT: return DPARI_AT_WEIGHT;
-    case DPAR_ACTION_SEND_F: return DPARI_AT_SEND;
-    case DPAR_ACTION_SEND_B: return DPARI_AT_SEND + 1;
-    case DPAR_ACTION_RECV_F: return DPARI_AT_RECV;
-    case DPAR_ACTION_RECV_B: return DPARI_AT_RECV + 1;
-    default: return -1;
+    const int way = dpari_sim_way(kind);
+    if (way < 0) {
+        return kind == DPAR_ACTION_WEIGHT ? DPARI_AT_WEIGHT : -1;
     }
+    if (dpari_action_is_message(kind)) {
+        return (dpari_action_is_send(kind) ? DPARI_AT_SEND : DPARI_AT_RECV) + way;
+    }
+    return DPARI_AT_WORK + way;
 }
 
 /* Begins a message with an action: "rank 2: 2B1". */
@@ -632,12 +621,9 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
 static dpar_status dpari_sim_list(dpari_sim *sim, dpar_why *why)
 {
     const dpar_schedule *schedule = &sim->s;
-    const int64_t places = sim->cells * DPARI_AT_ROWS;
     int32_t r;
     int64_t i;
-    for (i = 0; i < places; i++) {
-        sim->where[i] = 0;
-    }
+    dpari_zero(sim->where, 4 * DPARI_AT_ROWS * (size_t)sim->cells);
     for (r = 0; r < schedule->ranks; r++) {
         dpari_sim_rank *q = &sim->rank[r];
         q->at = schedule->begin[r];
