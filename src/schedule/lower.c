@@ -280,67 +280,6 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
     dpari_window_reshard(&w, to);
 }
 
-/* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
-
-/* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
- * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
-typedef struct dpari_ready {
-    uint64_t *top, *middle, *word;
-} dpari_ready;
-
-static int64_t dpari_ready_words(int32_t ranks)
-{
-    return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
-}
-
-static void dpari_ready_init(dpari_ready *s, int32_t ranks, uint64_t *mem)
-{
-    s->top = mem;
-    s->middle = mem + 1;
-    s->word = s->middle + (ranks + 4095) / 4096;
-    dpari_zero(mem, 8 * (size_t)dpari_ready_words(ranks));
-}
-
-static void dpari_ready_add(dpari_ready *s, int32_t rank)
-{
-    s->word[rank >> 6] |= (uint64_t)1 << (rank & 63);
-    s->middle[rank >> 12] |= (uint64_t)1 << (rank >> 6 & 63);
-    *s->top |= (uint64_t)1 << (rank >> 12);
-}
-
-/* Returns the number of the lowest bit that is set. w is not 0. */
-static int32_t dpari_lowest_bit(uint64_t w)
-{
-    int32_t n = 0, half;
-    for (half = 32; half > 0; half >>= 1) {
-        if ((w & (((uint64_t)1 << half) - 1)) == 0) {
-            w >>= half;
-            n += half;
-        }
-    }
-    return n;
-}
-
-/* Removes the smallest rank and returns it, or -1 if the set is empty. */
-static int32_t dpari_ready_take(dpari_ready *s)
-{
-    int32_t a, b, rank;
-    if (*s->top == 0) {
-        return -1;
-    }
-    a = dpari_lowest_bit(*s->top);
-    b = a * 64 + dpari_lowest_bit(s->middle[a]);
-    rank = b * 64 + dpari_lowest_bit(s->word[b]);
-    s->word[b] &= s->word[b] - 1;
-    if (s->word[b] == 0) {
-        s->middle[a] &= s->middle[a] - 1;
-    }
-    if (s->middle[a] == 0) {
-        *s->top &= *s->top - 1;
-    }
-    return rank;
-}
-
 /* ---- messages -------------------------------------------------------------------------------
  *
  * A small simulation decides the order, by time or by turns. By time, each rank starts an action as
@@ -348,8 +287,8 @@ static int32_t dpari_ready_take(dpari_ready *s)
  * follows it, and the RECV is written to the peer's list at the same moment. An action that the
  * peer computes at that moment is not in the peer's list yet, so that the RECV is before it.
  * Therefore both ends of a message, and all messages before it, are posted when the data are made.
- * By turns, each rank writes one action in a turn. In both cases all lists follow one order of all
- * messages. */
+ * By turns, each rank writes one action in a turn, and the time is the number of the turn. In both
+ * cases all lists follow one order of all messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
@@ -358,7 +297,7 @@ enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 typedef struct dpari_head {
     int64_t at, end; /* index in `from` of the next action, and one past the last */
     int64_t to;      /* index in `out` at which the next action is written */
-    int64_t done;    /* when the next action ends, or DPARI_NOT_STARTED */
+    int64_t done;    /* when the next action ends, or its turn, or DPARI_NOT_STARTED */
     dpar_action a[2];
 } dpari_head;
 
@@ -369,10 +308,9 @@ typedef struct dpari_turns {
         *from; /* the actions of `in`, or those that SHARDS and REDUCE left in `out` */
     const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
-    dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
-    int32_t *heap;         /* by time: [working] ranks; the first one ends its action first */
-    int32_t working;       /* the number of ranks in the heap */
-    int64_t clock;         /* by time: the current time */
+    int32_t *heap;                    /* [working] ranks; the first one ends its action first */
+    int32_t working;                  /* the number of ranks in the heap */
+    int64_t clock;                    /* the current time or turn */
     /* [stage][micro-batch][2], when the input and the gradient of the output arrive, or
      * DPARI_NOT_GIVEN */
     int64_t *given;
@@ -489,10 +427,10 @@ static int32_t dpari_lower_pop(dpari_turns *turns)
     return first;
 }
 
-/* Makes an idle rank start its next action as soon as the inputs arrive. */
-static void dpari_lower_start(dpari_turns *turns, int32_t rank)
+/* Returns when the rank's next action ends if it starts as soon as its inputs have arrived. */
+static int64_t dpari_lower_end(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *head = &turns->head[rank];
+    const dpari_head *head = &turns->head[rank];
     int64_t takes = dpari_lower_cost(turns->times, &head->a[0]), from = turns->clock;
     from = dpari_most(from, dpari_lower_arrival(turns, &head->a[0]));
     if (head->a[0].joined) {
@@ -503,8 +441,17 @@ static void dpari_lower_start(dpari_turns *turns, int32_t rank)
                     ? both
                     : dpari_lower_sum(turns, takes, dpari_lower_cost(turns->times, &head->a[1]));
     }
-    head->done = dpari_lower_sum(turns, from, takes);
-    dpari_lower_push(turns, rank);
+    return dpari_lower_sum(turns, from, takes);
+}
+
+/* If the rank can run its next action, enters it in the heap. By turns it runs after `later` turns.
+ */
+static void dpari_lower_start(dpari_turns *turns, int32_t rank, int later)
+{
+    if (dpari_lower_ready(turns, rank)) {
+        turns->head[rank].done = turns->turns ? turns->clock + later : dpari_lower_end(turns, rank);
+        dpari_lower_push(turns, rank);
+    }
 }
 
 /* Moves a rank to its next action. If the rank can run it, the action starts now, or by turns in
@@ -520,14 +467,7 @@ static void dpari_lower_next(dpari_turns *turns, int32_t rank)
         head->a[0] = turns->from[head->at];
         head->a[1] = turns->from[head->at + head->a[0].joined];
     }
-    if (!dpari_lower_ready(turns, rank)) {
-        return;
-    }
-    if (turns->turns) {
-        dpari_ready_add(&turns->next, rank);
-    } else {
-        dpari_lower_start(turns, rank);
-    }
+    dpari_lower_start(turns, rank, 1);
 }
 
 /* Appends a SEND or RECV of the action's micro-batch to a rank's list. */
@@ -567,14 +507,7 @@ static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action
                         action->stage, peer);
     dpari_lower_message(turns, peer, action, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
                         stage, rank);
-    if (!dpari_lower_ready(turns, peer)) {
-        return;
-    }
-    if (turns->turns) {
-        dpari_ready_add(peer > rank ? &turns->now : &turns->next, peer);
-    } else {
-        dpari_lower_start(turns, peer);
-    }
+    dpari_lower_start(turns, peer, peer < rank);
 }
 
 /* Writes a rank's next action, or joined pair, to its list. */
@@ -620,31 +553,6 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     return DPAR_E_STUCK;
 }
 
-/* Runs turns until no rank can continue. A turn visits the ranks that can continue, in ascending
- * order. */
-static void dpari_lower_by_turns(dpari_turns *turns)
-{
-    int32_t r;
-    while (*turns->next.top != 0) {
-        dpari_ready turn = turns->next;
-        turns->next = turns->now;
-        turns->now = turn;
-        for (r = dpari_ready_take(&turns->now); r >= 0; r = dpari_ready_take(&turns->now)) {
-            dpari_lower_step(turns, r);
-        }
-    }
-}
-
-/* Writes all actions in the order of the times at which they end. */
-static void dpari_lower_by_time(dpari_turns *turns)
-{
-    while (turns->working > 0) {
-        const int32_t r = dpari_lower_pop(turns);
-        turns->clock = turns->head[r].done;
-        dpari_lower_step(turns, r);
-    }
-}
-
 static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 {
     int32_t r;
@@ -653,10 +561,10 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
     for (r = 0; r < turns->in->ranks; r++) {
         dpari_lower_next(turns, r);
     }
-    if (turns->turns) {
-        dpari_lower_by_turns(turns);
-    } else {
-        dpari_lower_by_time(turns);
+    while (turns->working > 0) { /* writes all actions in the order in which they end */
+        r = dpari_lower_pop(turns);
+        turns->clock = turns->head[r].done;
+        dpari_lower_step(turns, r);
     }
     if (turns->too_long) {
         return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %ld", INT64_MAX);
@@ -797,22 +705,14 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* Returns the bytes of the two sets of ready ranks, or of the heap. */
-static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
-{
-    return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
-                                                 : dpari_whole_words(4 * (int64_t)in->ranks);
-}
-
-/* Returns the bytes of the schedule, the heads, the sets or the heap, the counts of remaining
+/* Returns the bytes of the schedule, the heads, the heap, the counts of remaining
  * backwards, and the arrivals, or -1 if there is no such schedule. */
-static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
-                                int64_t actions)
+static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
 {
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
-                           dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
+                           dpari_whole_words(4 * (int64_t)in->ranks) + 8 * (int64_t)in->stages +
                            16 * (int64_t)in->stages * in->micro_batches;
 }
 
@@ -842,13 +742,8 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     turns->from = first ? turns->out->action : schedule->action;
     turns->head = (dpari_head *)(void *)work;
     work = (char *)(turns->head + schedule->ranks);
-    if (turns->turns) {
-        dpari_ready_init(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
-        dpari_ready_init(&turns->next, schedule->ranks,
-                         turns->now.top + dpari_ready_words(schedule->ranks));
-    }
     turns->heap = (int32_t *)(void *)work;
-    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
+    left = (int64_t *)(void *)(work + dpari_whole_words(4 * (int64_t)schedule->ranks));
     turns->given = left + schedule->stages;
     dpari_lower_backwards(schedule, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
@@ -889,8 +784,8 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_out(out, in, actions, dpari_lower_size(in, how, actions), mem,
-                                     bytes, &work, why);
+    dpar_status st =
+        dpari_lower_out(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1132,7 +1027,7 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
     if (h.passes == DPAR_LOWER_LATE_RECV) {
         return dpari_late_size(in);
     }
-    return dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
+    return dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
