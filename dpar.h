@@ -2169,6 +2169,16 @@ DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
+/* Returns text n of a list of texts that each end in a NUL. Such a list needs no table of pointers,
+ * which would have to be relocated at load time, and less memory than rows of equal length. */
+DPARI_FN const char *dpari_nth_text(const char *texts, int32_t n)
+{
+    for (; n > 0; n--) {
+        texts += dpari_length(texts) + 1;
+    }
+    return texts;
+}
+
 DPARI_FN char dpari_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;

@@ -1637,8 +1637,6 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t laye
  * parallelism divides them, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
                                         int32_t recompute);
-/* Returns the index of the class whose layers have the most parameters each. */
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work);
 /* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
  * than 2^62. */
 DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why);
@@ -1651,6 +1649,10 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* strategy.c */
 
+/* Returns a pointer to the value of a field, DPAR_STRATEGY_FIELD_*; for TILES to the first of
+ * three.
+ */
+DPARI_INTERNAL int32_t *dpari_strategy_at(dpar_strategy *strategy, int32_t field);
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
@@ -1660,6 +1662,23 @@ DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t 
                                      int32_t offload);
 /* Appends "2x4". */
 DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
+/* Returns the number of tiles of a sample. */
+DPARI_FN int64_t dpari_tiles(const dpar_strategy *strategy)
+{
+    return (int64_t)strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+}
+/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
+ * otherwise 0. */
+DPARI_FN int dpari_v_shaped(int32_t schedule)
+{
+    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
+}
+/* Returns 1 if a schedule assigns its chunks to the ranks in turn, otherwise 0. */
+DPARI_FN int dpari_looped(int32_t schedule)
+{
+    return schedule == DPAR_SCHEDULE_INTERLEAVED || schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+}
 /* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */
@@ -1746,6 +1765,11 @@ DPARI_INTERNAL dpar_status dpari_one_of(const char *s, size_t n, const char *(*n
 
 /* Returns the number of letters before the first `letter`, or n. */
 DPARI_INTERNAL size_t dpari_until(const char *s, size_t n, char letter);
+/* Returns the value in [low, high] that is nearest to v. */
+DPARI_FN int32_t dpari_within(int64_t v, int64_t low, int64_t high)
+{
+    return (int32_t)dpari_most(low, dpari_least(v, high));
+}
 /* Returns the text that follows a text and its NUL. */
 DPARI_INTERNAL const char *dpari_behind(const char *text);
 /* Reads a whole number of low to high, at most 2^53. Returns 0 if the slice is not one. */
@@ -1993,8 +2017,6 @@ DPARI_INTERNAL void dpari_config_note(dpari_config_state *state, const char *for
     DPARI_PRINTF(2, 3);
 /* Returns how many characters of a name a message or a note shows. */
 DPARI_INTERNAL int32_t dpari_config_shown(size_t n);
-/* Returns the value in [low, high] that is nearest to v. */
-DPARI_INTERNAL int32_t dpari_config_within(int64_t v, int64_t low, int64_t high);
 
 /* ==== cost/config_json.h ==== */
 
@@ -2029,6 +2051,14 @@ typedef struct dpari_tally {
  * `backward` times in the backward. */
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
+
+/* Sets the group of two neighbours among n ranks that are `stride` apart. */
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride);
+/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
+ * carries at the same time. */
+DPARI_INTERNAL double dpari_halo_cells(const dpar_workload *work, const dpar_workload_layer *layer,
+                                       const dpar_strategy *strategy);
 
 /* The price of one layer of a class for one micro-batch on one rank, in seconds and bytes. */
 typedef struct dpari_layer_price {
@@ -2081,9 +2111,24 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
+/* Returns the seconds of a stage on the device, without waits for the host. */
+DPARI_FN double dpari_stage_device(const dpari_stage *st)
+{
+    return st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+}
+/* Returns the share of a rank's `layers` layers that full recomputation repeats. */
+DPARI_FN double dpari_recomputed_share(const dpar_strategy *strategy, double layers)
+{
+    const double most = strategy->recompute_layers;
+    return most > 0.0 && layers > most ? most / layers : 1.0;
+}
+
 DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
+/* Returns the bytes that a rank sends to the next stage for a micro-batch. */
+DPARI_INTERNAL double dpari_boundary_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                                           const dpari_layers *layers);
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);
@@ -2119,10 +2164,6 @@ DPARI_INTERNAL dpar_status dpari_recipe_check(const dpar_recipe *recipe, dpar_wh
  * zero, micro_batches, offload and overlap have the same stages. */
 DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_stages *stages, dpar_memory_usage *memory);
-/* Does the same, but prices the stages itself. The strategy must have passed dpari_strategy_check.
- * O(layer classes). */
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
-                                    dpar_memory_usage *memory);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
  * GPU (0 selects its memory), and the offloaded bytes of all GPUs of a node into the node's memory.
  */
@@ -2154,8 +2195,6 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
 DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stage *st, dpari_tally *tally);
-/* Checks the model, the machine and the recipe of a job (planner.c). */
-DPARI_INTERNAL dpar_status dpari_job_check(const dpar_job *job, dpar_why *why);
 
 /* ==== cost/plan_kinds.h ==== */
 
@@ -2177,6 +2216,16 @@ enum {
     DPARI_KIND_SHORT = 256,  /* stages of a single layer, which mostly send messages */
     DPARI_KIND_POOR = 512    /* not recommended while another kind fits */
 };
+
+/* Returns 1 if a search fixes a field, DPAR_STRATEGY_FIELD_*, otherwise 0. */
+DPARI_FN int dpari_fixed(const dpar_planner_desc *search, int32_t field)
+{
+    return (search->fixed_fields >> field & 1u) != 0;
+}
+
+/* Checks the job and the numbers of a search (planner.c). */
+DPARI_INTERNAL dpar_status dpari_search_check(const dpar_job *job, const dpar_planner_desc *search,
+                                              dpar_why *why);
 
 /* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
  * otherwise 0. */
@@ -2846,12 +2895,7 @@ static const struct {
     {DPAR_GEN_BLACKWELL, 148, {191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 50}, 900, 1, 1},
     {DPAR_GEN_BLACKWELL, 148, {197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 50}, 900, 1, 1},
     {DPAR_GEN_BLACKWELL, 148, {288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 50}, 900, 1, 1},
-    {DPAR_GEN_BLACKWELL,
-     148,
-     {288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 50},
-     900,
-     1,
-     1},
+    {DPAR_GEN_BLACKWELL, 148, {288, 8, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 50}, 900, 1, 1},
     {DPAR_GEN_AMPERE, 142, {48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 25}, 31, 1, 0},
     {DPAR_GEN_AMPERE, 82, {25.4f, 0.936f, 0.56f, 35.6f, 35.6f, 71, 0, 0, 25, 12.5f}, 25, 1, 0},
     {DPAR_GEN_AMPERE, 128, {25.4f, 1.008f, 1.3f, 82.6f, 82.6f, 165, 330, 0, 25, 12.5f}, 20, 1, 0},
@@ -3077,17 +3121,6 @@ static void dpari_cluster_power(dpar_cluster *cluster)
 
 /* ---- finding a preset ------------------------------------------------------------------------ */
 
-/* Returns the first part of entry `index` in a list whose entries have `each` texts, or NULL if the
- * index is negative. */
-static const char *dpari_nth(const char *list, int32_t index, int32_t each)
-{
-    int32_t i;
-    for (i = index * each; i > 0; i--) {
-        list += dpari_length(list) + 1;
-    }
-    return index < 0 ? NULL : list;
-}
-
 /* Returns the index of a preset by its name in upper or lower case. If there is none, returns -1
  * and sets *nearest to the most similar name, for the message. */
 static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
@@ -3130,12 +3163,13 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
 
 DPAR_API DPARI_COLD const char *dpar_gpu_name(int32_t index)
 {
-    return dpari_nth(dpari_gpu_text, index < DPARI_GPUS ? index : -1, 2);
+    return index >= 0 && index < DPARI_GPUS ? dpari_nth_text(dpari_gpu_text, 2 * index) : NULL;
 }
 
 DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
 {
-    return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
+    return index >= 0 && index < DPARI_MACHINES ? dpari_nth_text(dpari_machine_text, 3 * index)
+                                                : NULL;
 }
 
 /* Copies row i of the table of chips. */
@@ -3156,8 +3190,7 @@ static DPARI_COLD void dpari_gpu_fill(dpar_gpu *gpu, int32_t i)
         gpu->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
     }
     gpu->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
-    name += dpari_length(name) + 1;
-    dpari_copy_text(gpu->source, sizeof(gpu->source), name, sizeof(gpu->source));
+    dpari_copy_text(gpu->source, sizeof(gpu->source), dpari_behind(name), sizeof(gpu->source));
 }
 
 DPARI_INTERNAL dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
@@ -3213,7 +3246,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int3
 static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
 {
     int32_t unused = 0;
-    const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
+    const char *name = dpar_cluster_name(i), *gpu = dpari_behind(name);
     dpari_zero(cluster, sizeof(*cluster));
     dpari_gpu_fill(&cluster->gpu,
                    dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
@@ -3226,8 +3259,8 @@ static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
     cluster->nic_Bps = (double)dpari_machine[i].nic * 1e9;
     cluster->host_bytes = dpari_machine[i].host * 1e9;
     dpari_cluster_transport(cluster, dpari_machine[i].transport);
-    gpu += dpari_length(gpu) + 1;
-    dpari_copy_text(cluster->source, sizeof(cluster->source), gpu, sizeof(cluster->source));
+    dpari_copy_text(cluster->source, sizeof(cluster->source), dpari_behind(gpu),
+                    sizeof(cluster->source));
 }
 
 DPARI_INTERNAL dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,
@@ -4161,13 +4194,6 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *cluster, double steps,
     return t;
 }
 
-/* Returns 1 if NCCL has the PAT algorithm for the chip, otherwise 0. */
-static int dpari_has_pat(const dpar_cluster *cluster)
-{
-    return cluster->gpu.generation == DPAR_GEN_BLACKWELL ||
-           cluster->gpu.generation == DPAR_GEN_HOPPER;
-}
-
 /* Prices a call between nodes. For all-gathers and reduce-scatters NCCL has only a ring over all
  * ranks, whose many steps make them slow on many ranks. The software of Hopper and later chips has
  * PAT's parallel trees for groups of one rank per node. They take a fifth of the steps and reach
@@ -4188,7 +4214,9 @@ static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *
                      DPAR_ALG_RING);
     if (kind == DPAR_CALL_ALL_REDUCE) {
         dpari_phases(cluster, group, bytes, nic, link, cost);
-    } else if (group->per_node == 1 && dpari_has_pat(cluster) &&
+    } else if (group->per_node == 1 &&
+               (cluster->gpu.generation == DPAR_GEN_BLACKWELL ||
+                cluster->gpu.generation == DPAR_GEN_HOPPER) &&
                (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(group->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
@@ -4249,12 +4277,11 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
 /* Prices a call from measurements. Between nodes all ranks of a node take part at once, so the time
  * inside the nodes is added, if it was measured. */
 static DPARI_COLD void dpari_measured_call(const dpar_cluster *cluster,
-                                           const dpar_cluster_group *group, int32_t kind,
-                                           double bytes, dpar_collective_cost *cost)
+                                           const dpar_cluster_group *group, const dpar_curve *v,
+                                           int32_t kind, double bytes, dpar_collective_cost *cost)
 {
     const int32_t across = group->nodes > 1;
     const int32_t send = kind == DPAR_CALL_SEND_RECV;
-    const dpar_curve *v = &cluster->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     const dpar_curve *in = &cluster->curve[DPAR_CURVE_LINK];
     const double per = across && !send ? group->per_node : 1.0;
     const int32_t ranks = across ? group->nodes : group->size;
@@ -4290,7 +4317,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
     }
     measured = &cluster->curve[(group->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     if (measured->count > 0) {
-        dpari_measured_call(cluster, group, kind, bytes, cost);
+        dpari_measured_call(cluster, group, measured, kind, bytes, cost);
         return;
     }
     cost->algorithm = -1;
@@ -4467,17 +4494,6 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer
         sum += drop ? 0.0 : op->save;
     }
     return sum;
-}
-
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work)
-{
-    int32_t i, best = 0;
-    for (i = 1; i < work->layers; i++) {
-        if (dpari_layer_params(work, i) > dpari_layer_params(work, best)) {
-            best = i;
-        }
-    }
-    return best;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why)
@@ -6212,10 +6228,7 @@ DPARI_INTERNAL int32_t dpari_word_in_list(const char *list, const char *s, size_
 {
     int32_t i = 0;
     while (*list != 0) {
-        size_t k = 0;
-        while (list[k] != 0 && list[k] != ' ') {
-            k++;
-        }
+        const size_t k = dpari_until(list, dpari_length(list), ' ');
         if (k == n && dpari_same_bytes(list, s, n)) {
             return i;
         }
@@ -6390,11 +6403,6 @@ static const char dpari_config_names[] =
     "feed_forward_proj\0"
     "peft_type\0";
 
-DPARI_INTERNAL int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
-{
-    return (int32_t)dpari_most(low, dpari_least(v, high));
-}
-
 DPARI_INTERNAL void dpari_config_note(dpari_config_state *state, const char *form, ...)
 {
     va_list list;
@@ -6417,11 +6425,7 @@ static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, cons
 
 DPARI_INTERNAL const char *dpari_config_names_of(int32_t key)
 {
-    const char *names = dpari_config_names;
-    for (; key > 0; key--) {
-        names = dpari_behind(names);
-    }
-    return names;
+    return dpari_nth_text(dpari_config_names, key);
 }
 
 /* Returns the key of a member, or -1 if its name is not known. */
@@ -6604,11 +6608,10 @@ static void dpari_config_listed(dpari_config_state *state)
     value = &state->value[state->list_object][state->list_key];
     if (state->list_key == DPARI_M_PATCH || state->list_key == DPARI_C_IMAGE_SIDE ||
         state->list_key == DPARI_C_MERGE) {
-        *value = dpari_config_within((int64_t)state->list_high, 0, 65536);
+        *value = dpari_within((int64_t)state->list_high, 0, 65536);
         return;
     }
-    *value =
-        dpari_config_within((int64_t)(state->list_sum / state->list_count + 0.5), 0, INT32_MAX);
+    *value = dpari_within((int64_t)(state->list_sum / state->list_count + 0.5), 0, INT32_MAX);
     if (state->list_high > state->list_low) {
         dpari_config_note(state, "'%.*s' differs from layer to layer: the mean, %d, is used",
                           dpari_config_shown(state->list_name.length), state->list_name.text,
@@ -6881,16 +6884,13 @@ static int dpari_config_like_llama(const dpari_config_state *state, int32_t obje
 
 /* Starts *m from what the model_type implies. A file without model_type is read as BERT if it has
  * token types but no key-value heads, and otherwise as Llama. */
-static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *model,
-                                     dpar_why *why)
+static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpari_slice type,
+                                     dpar_model *model, dpar_why *why)
 {
     const int32_t *value = state->value[object];
-    dpari_slice type = state->type[object], other;
+    dpari_slice other;
     const char *row;
     int32_t shown;
-    if (type.length == 0) {
-        type = state->type[DPARI_OBJECT_WHOLE];
-    }
     other.text = "chatglm-6b";
     other.length = 10;
     if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED_VOCAB] < 0) {
@@ -7014,11 +7014,10 @@ static DPARI_COLD DPARI_NOINLINE void dpari_config_widths(dpar_model *model,
         if (value[DPARI_C_FFN_TIMES] > 0) {
             width = width * value[DPARI_C_FFN_TIMES] / 10000;
         }
-        model->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
+        model->ffn = dpari_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
     }
     if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
-        model->ffn =
-            dpari_config_within((2 * (int64_t)model->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
+        model->ffn = dpari_within((2 * (int64_t)model->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
     /* these types count both halves of a gated part */
     if (dpari_slice_is(type, "qwen recurrent_gemma")) {
@@ -7152,7 +7151,7 @@ static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int
         tower.ffn = model->tower_ffn;
     }
     dpari_config_fields(&tower, value);
-    model->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
+    model->tower_layers = tower.layers + dpari_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
     model->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
     model->tower_heads = dpari_config_given(tower.heads, 16);
     model->tower_ffn = dpari_config_ffn(value, model->tower_hidden, tower.ffn);
@@ -7161,7 +7160,7 @@ static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int
     tower.channels = dpari_config_given(tower.channels, 3);
     if (tower.patch > 0 && tower.patch < 1000 && tower.channels < 1000) {
         model->tower_patch = tower.patch * tower.patch * tower.channels *
-                             dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
+                             dpari_within(value[DPARI_C_FRAMES], 1, 100);
         patches = side > 0 ? side / tower.patch : 0;
         if (patches > 0 && patches < 40000) {
             model->tower_tokens = (int32_t)(patches * patches);
@@ -7370,7 +7369,7 @@ static void dpari_config_image(dpar_model *model, const int32_t *value,
 static void dpari_config_positions(dpar_model *model, const int32_t *value)
 {
     if (model->positions > 0 && model->family == DPAR_MODEL_FAMILY_T5) {
-        model->positions = 2 * dpari_config_within(model->seq, 0, 1000000);
+        model->positions = 2 * dpari_within(model->seq, 0, 1000000);
         if (value[DPARI_C_MEL_BINS] > 0) { /* Whisper, whose encoder has 1500 by default */
             model->channels = value[DPARI_C_MEL_BINS];
             model->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
@@ -7382,11 +7381,10 @@ static void dpari_config_positions(dpar_model *model, const int32_t *value)
             if (value[DPARI_C_BIASED_INPUT] == 0) {
                 model->positions = 0;
             }
-            model->positions +=
-                2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
+            model->positions += 2 * dpari_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
         }
-        model->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
-                                                model->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
+        model->positions += dpari_within(value[DPARI_C_TOKEN_TYPES],
+                                         model->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
     }
 }
 
@@ -7443,7 +7441,7 @@ static DPARI_COLD DPARI_NOINLINE dpar_status dpari_config_finish(dpar_model *mod
     if (state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED] >= 0) {
         value[DPARI_C_TIED] = state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED];
     }
-    st = dpari_config_kind(state, object, &m, why);
+    st = dpari_config_kind(state, object, type, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8013,8 +8011,7 @@ static const dpari_field dpari_strategy_field[] = {
     {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
     {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
-/* Returns a pointer to the value of a field; for TILES to the first of three values. */
-static int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
+DPARI_INTERNAL int32_t *dpari_strategy_at(dpar_strategy *strategy, int32_t field)
 {
     return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }
@@ -8182,7 +8179,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar
         dpari_write_pair(text, "ep", strategy->ep);
         dpari_write_pair(text, "etp", strategy->etp);
     }
-    if (strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1) {
+    if (dpari_tiles(strategy) > 1) {
         dpar_text_put(text, ",tiles=");
         dpari_write_tiles(text, strategy->tiles);
     }
@@ -8233,9 +8230,9 @@ static DPARI_PRINTF(4, 5) dpar_status
     return status;
 }
 
-/* Reports the first field that is out of its range. */
-static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, int32_t *rule,
-                                                 dpar_why *why)
+/* Checks that every field is in its range. */
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
     /* `most` is 0 if there is no limit */
     static const struct {
@@ -8254,36 +8251,19 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, 
                  {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                  {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *strategy;
-    const char *name;
     size_t i;
-    int32_t v;
-    for (i = 0;; i++) {
-        v = *dpari_field_at(&given, range[i].field);
-        if (v < range[i].least || (range[i].most > 0 && v > range[i].most) ||
-            i + 1 == sizeof range / sizeof *range) {
-            break;
+    for (i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
+        const char *name = dpari_strategy_field[range[i].field].name;
+        const int32_t v = *dpari_strategy_at(&given, range[i].field);
+        const int32_t least = range[i].least, most = range[i].most;
+        if (most > 0 && (v < least || v > most)) {
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "%s=%d must be %d to %d",
+                                name, v, least, most);
         }
-    }
-    name = dpari_strategy_field[range[i].field].name;
-    if (rule != NULL) {
-        *rule = DPAR_STRATEGY_RULE_DEGREE;
-    }
-    if (range[i].most > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)range[i].least,
-                           (int32_t)range[i].most);
-    }
-    return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
-}
-
-/* Checks that every field is in its range. */
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
-                                                  dpar_why *why)
-{
-    if (strategy->tp < 1 || strategy->cp < 1 || strategy->dp < 1 || strategy->pp < 1 ||
-        strategy->vp < 1 || strategy->ep < 1 || strategy->etp < 1 || strategy->micro_batch < 1 ||
-        strategy->micro_batches < 1 || strategy->recompute_layers < 0 || strategy->shard < 0 ||
-        strategy->zero < 0 || strategy->zero > 3 || strategy->sp < 0 || strategy->sp > 1) {
-        return dpari_refuse_field(strategy, rule, why);
+        if (v < least) {
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "%s=%d must be at least %d",
+                                name, v, least);
+        }
     }
     if (strategy->schedule == 0) {
         return dpari_refuse(
@@ -8304,7 +8284,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy)
 {
     return (double)(strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp *
-           strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+           (double)dpari_tiles(strategy);
 }
 
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy)
@@ -8347,14 +8327,6 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
- * otherwise 0. */
-static int dpari_v_shaped(int32_t schedule)
-{
-    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
-           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
-}
-
 /* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
  * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
@@ -8362,8 +8334,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                                                    dpar_why *why)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule), folded = dpari_v_shaped(strategy->schedule);
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute=%d must be 0 (none), because the job has no backward",
@@ -8381,14 +8352,13 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                             "pp=%d x vp=%d needs at least as many layers, the model has %d",
                             strategy->pp, strategy->vp, work->blocks);
     }
-    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (dpari_v_shaped(strategy->schedule) &&
-                                                               strategy->vp == 2)))) {
+    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (folded && strategy->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
                             strategy->vp, strategy->pp);
     }
-    if (strategy->pp > 1 && dpari_v_shaped(strategy->schedule) && strategy->vp != 2) {
+    if (strategy->pp > 1 && folded && strategy->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "a V schedule has two chunks per rank: vp=2, not %d", strategy->vp);
     }
@@ -8779,21 +8749,10 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
 {
     const dpar_workload *work = job->work;
     double bytes = 0.0;
-    int32_t i, k, j;
-    for (i = 0; i < work->layers; i++) {
-        double cells = 0.0;
-        for (k = 0; k < work->dims; k++) {
-            double face = 1.0;
-            for (j = 0; j < work->dims; j++) {
-                face *= j == k
-                            ? 1.0
-                            : (double)work->extent[j] / work->layer[i].shrink / strategy->tiles[j];
-            }
-            if (strategy->tiles[k] > 1) {
-                cells += 2.0 * face;
-            }
-        }
-        bytes += cells * work->layer[i].reach_bytes * work->layer[i].count;
+    int32_t i;
+    for (i = 0; i < work->layers && work->dims > 0; i++) {
+        bytes += dpari_halo_cells(work, &work->layer[i], strategy) * work->layer[i].reach_bytes *
+                 work->layer[i].count;
     }
     memory->term[DPAR_MEMORY_HALO] =
         2.0 * bytes * strategy->micro_batch; /* received cells and a send buffer */
@@ -8937,16 +8896,6 @@ DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_
            memory->host * cluster->gpus_per_node <= cluster->host_bytes;
 }
 
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
-                                    dpar_memory_usage *memory)
-{
-    dpari_layers layers;
-    dpari_stages stages;
-    dpari_price_layers(job, strategy, &layers);
-    dpari_price_stages(job, strategy, &layers, &stages);
-    dpari_price_memory(job, strategy, &stages, memory);
-}
-
 /* ==== cost/traffic.c ==== */
 
 /* Counts the traffic of a step. It prices the strategy with a tally (price.h), which records every
@@ -8973,14 +8922,9 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strat
                        : 0.0;
         }
         *layers += mine;
-        if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
-            continue;
+        if (strategy->recompute == DPAR_RECOMPUTE_FULL) {
+            *again += mine * dpari_recomputed_share(strategy, all);
         }
-        if (strategy->recompute_layers > 0 && all > strategy->recompute_layers) {
-            mine *=
-                strategy->recompute_layers / all; /* the recomputed share of the stage's layers */
-        }
-        *again += mine;
     }
 }
 
@@ -9088,18 +9032,16 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
                                       const dpari_layers *layers, dpari_tally *tally)
 {
     const dpar_workload *work = job->work;
-    double ways = work->trains ? 2.0 : 1.0, send = 0.0, table = (double)work->vocab * work->hidden;
+    double ways = work->trains ? 2.0 : 1.0, table = (double)work->vocab * work->hidden;
     int32_t i, tied = 0;
     for (i = 0; i < work->layers; i++) {
-        if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
-            send = dpari_mostf(send, layers->of[i].send);
-        }
         /* a head with fewer weights than the table shares it with the embedding */
         tied |= work->layer[i].kind == DPAR_LAYER_HEAD && work->vocab > 0 &&
                 dpari_layer_params(work, i) < table;
     }
-    dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp, send / strategy->tp,
-                    0.0, ways * strategy->micro_batches * dpari_traffic_borders(strategy));
+    dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp,
+                    dpari_boundary_bytes(job, strategy, layers), 0.0,
+                    ways * strategy->micro_batches * dpari_traffic_borders(strategy));
     if (tied && dpari_ends_apart(strategy) && work->trains) { /* one pair for each rank of a
                                                                  stage */
         tally->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=
@@ -9223,7 +9165,7 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *stra
     dpari_data d;
     int32_t n = strategy->dp * strategy->cp,
             shard = (strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp, en;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpari_zero(&d, sizeof(d));
     d.tally = tally;
     if (!job->work->trains) {
@@ -9408,11 +9350,7 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *strat
 {
     dpar_collective_cost c;
     dpar_cluster_group g;
-    dpar_cluster_group_init(&g, job->cluster, strategy->pp,
-                            strategy->tp * strategy->cp * strategy->dp);
-    g.nodes = g.per_node < g.size ? 2 : 1;
-    g.size = 2;
-    g.per_node = g.nodes == 2 ? 1 : 2;
+    dpari_pair_init(&g, job->cluster, strategy->pp, strategy->tp * strategy->cp * strategy->dp);
     dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     cost->link_bytes += c.link_bytes * times;
     cost->nic_bytes += c.nic_bytes * times;
@@ -9439,8 +9377,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     double m = strategy->micro_batches, p = strategy->pp, v = strategy->vp,
            mean = stages->sum_total / p, send, fill;
     double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule);
     int32_t flying = dpari_overlap_of(job, strategy);
     cost->largest_stage_s = slow->total;
     cost->mean_stage_s = mean;
@@ -9479,8 +9416,6 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)strategy->micro_batches / strategy->pp;
-    double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
-                    all->halo; /* the rest of all->total is waits for the host */
     cost->term[DPAR_TIME_FORWARD] = k * all->forward;
     cost->term[DPAR_TIME_BACKWARD] = k * all->backward;
     cost->term[DPAR_TIME_RECOMPUTE] = k * all->again;
@@ -9488,7 +9423,7 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
     cost->term[DPAR_TIME_CP] = k * all->cp;
     cost->term[DPAR_TIME_EP] = k * all->ep;
     cost->term[DPAR_TIME_HALO] = k * all->halo;
-    cost->term[DPAR_TIME_HOST] = k * (all->total - device);
+    cost->term[DPAR_TIME_HOST] = k * (all->total - dpari_stage_device(all)); /* waits */
     cost->link_bytes = k * all->link_bytes;
     cost->nic_bytes = k * all->nic_bytes;
 }
@@ -9525,9 +9460,7 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *strategy,
     cost->model_flops = cost->samples * work->model_flops_full;
     cost->model_flops_causal = cost->samples * work->model_flops_causal;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
-        double share = strategy->recompute_layers > 0
-                           ? dpari_leastf(1.0, strategy->recompute_layers / stages->of[0].layers)
-                           : 1.0;
+        double share = dpari_recomputed_share(strategy, stages->of[0].layers);
         int32_t i;
         for (i = 0; i < work->layers; i++) {
             if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
@@ -9563,8 +9496,7 @@ DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s
     /* all ranks that sum their gradients wait for the last of them */
     cost->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
-        dpari_log2((double)strategy->dp * strategy->cp * strategy->tiles[0] * strategy->tiles[1] *
-                   strategy->tiles[2]);
+        dpari_log2((double)strategy->dp * strategy->cp * (double)dpari_tiles(strategy));
     cost->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         cost->total += cost->term[i];
@@ -9913,13 +9845,6 @@ static int dpari_unaligned(double width)
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
- * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
-static double dpari_split_sum(const dpari_rates *rates, double outputs)
-{
-    return outputs < rates->wave ? outputs / rates->wave : 1.0;
-}
-
 /* Returns the seconds of [rows, k] x [k, n]. Only the widths must be multiples of 8, because only
  * they are contiguous in memory; the number of rows may be any. */
 static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
@@ -9972,7 +9897,9 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
-        lost *= dpari_split_sum(rates, n * k);
+        /* the weight gradient has few outputs and a long sum over the pixels, which is divided so
+         * that its parts fill a wave */
+        lost *= dpari_leastf(n * k / rates->wave, 1.0);
     }
     /* sequence-parallel ranks cast their own tokens and gather afterwards */
     price->forward += rows * k * rates->casts /
@@ -10121,6 +10048,15 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 }
 
 /* ---- communication of a layer ---------------------------------------------------------------- */
+
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride)
+{
+    dpar_cluster_group_init(group, cluster, n, stride);
+    group->nodes = group->nodes > 1 ? 2 : 1;
+    group->size = 2;
+    group->per_node = group->nodes == 2 ? 1 : 2;
+}
 
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
@@ -10283,13 +10219,11 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
 {
     double sent, t;
     dpar_cluster_group inside = *group;
-    if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
-    }
-    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
+    const int once = dpari_age(job->work)->once && job->work->topk > 0;
+    if (once && job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
-    if (group->nodes < 2) {
+    if (!once || group->nodes < 2) {
         return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
     sent = dpari_places_reached(dpari_routed_nodes(job->work, group->nodes), job->work->topk);
@@ -10360,11 +10294,9 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *ra
     }
 }
 
-/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
- * carries at the same time. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
-                                          const dpar_workload_layer *layer,
-                                          const dpar_strategy *strategy)
+DPARI_INTERNAL DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
+                                                  const dpar_workload_layer *layer,
+                                                  const dpar_strategy *strategy)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -10384,33 +10316,22 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *strategy,
                                         const dpar_workload_layer *layer, dpari_layer_price *price)
 {
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     double bytes, t;
     dpar_cluster_group g;
-    dpar_collective_cost c;
     if (tiles == 1 || layer->exchanges == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, tiles, strategy->tp);
+    dpari_pair_init(&g, job->cluster, tiles, strategy->tp);
     bytes = dpari_halo_cells(job->work, layer, strategy) * layer->reach_bytes *
             strategy->micro_batch / layer->exchanges;
-    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
-    if (g.nodes > 1) {
-        g.nodes = 2;
-        g.per_node = 1;
-    } else {
-        g.per_node = 2;
-    }
-    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t = c.seconds * layer->exchanges;
+    t = dpari_spend(job, &g, DPAR_CALL_SEND_RECV, bytes, price, layer->exchanges,
+                    layer->exchanges) *
+        layer->exchanges;
     price->halo_forward = t;
     price->halo_backward = job->work->trains ? t : 0.0;
     dpari_tally_add(price->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes,
                     layer->exchanges, layer->exchanges);
-    price->link_forward += c.link_bytes * layer->exchanges;
-    price->nic_forward += c.nic_bytes * layer->exchanges;
-    price->link_backward += c.link_bytes * layer->exchanges;
-    price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -10424,8 +10345,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     const dpar_workload_layer *layer = &work->layer[i];
     const dpari_rates *r = layer->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
     const dpar_strategy *strategy = r->strategy;
-    double parts =
-        (double)strategy->cp * strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    double parts = (double)strategy->cp * (double)dpari_tiles(strategy);
     double tokens = layer->tokens * strategy->micro_batch / parts;
     int32_t k;
     dpari_zero(price, sizeof(*price));
@@ -10556,11 +10476,9 @@ static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int6
  * backwards. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
-    int v_shaped =
-        strategy->schedule == DPAR_SCHEDULE_ZBV || strategy->schedule == DPAR_SCHEDULE_V_HALF ||
-        strategy->schedule == DPAR_SCHEDULE_V_MIN || strategy->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * strategy->pp;
-    return v_shaped && v % 2 == 1 ? turn + strategy->pp - 1 - rank : turn + rank;
+    return v % 2 == 1 && dpari_v_shaped(strategy->schedule) ? turn + strategy->pp - 1 - rank
+                                                            : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
@@ -10646,20 +10564,17 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
     const dpar_workload *work = job->work;
     int32_t i;
     for (i = 0; i < work->layers; i++) {
-        const dpari_layer_price *price = &layers->of[i];
+        dpari_layer_price price;
         if (work->layer[i].kind != kind) {
             continue;
         }
+        price = layers->of[i];
         if (kind == DPAR_LAYER_HEAD) {
-            dpari_layer_price head = *price;
-            st->logits += price->transient;
-            head.transient = 0.0;
-            dpari_stage_add(strategy, st, &head, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
-        } else {
-            dpari_stage_add(strategy, st, price, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
+            st->logits += price.transient;
+            price.transient = 0.0;
         }
+        dpari_stage_add(strategy, st, &price, work->layer[i].count, 0.0,
+                        price.kept[DPAR_RECOMPUTE_NONE]);
         /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
          * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(strategy) && work->vocab > 0 &&
@@ -10675,7 +10590,7 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
  * host's time is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     double share = strategy->tp > 1 ? 0.75 : 0.25;
     double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
@@ -10686,7 +10601,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 {
     const dpar_workload *work = job->work;
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    double share = 1.0;
+    double share;
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
@@ -10697,9 +10612,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
         st->layers +=
             (double)(dpari_chunk_start(work, chunks, c + 1) - dpari_chunk_start(work, chunks, c));
     }
-    if (strategy->recompute_layers > 0 && st->layers > strategy->recompute_layers) {
-        share = strategy->recompute_layers / st->layers;
-    }
+    share = dpari_recomputed_share(strategy, st->layers);
     for (v = 0; v < strategy->vp; v++) {
         int64_t c = dpari_chunk_of(strategy, rank, v);
         int64_t from = dpari_chunk_start(work, chunks, c);
@@ -10756,12 +10669,9 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
                                          const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *work = job->work;
-    double per_rank = (double)work->blocks / strategy->pp, share = 1.0;
+    double share = dpari_recomputed_share(strategy, (double)work->blocks / strategy->pp);
     int32_t i;
     dpari_zero(whole, sizeof(*whole));
-    if (strategy->recompute_layers > 0 && per_rank > strategy->recompute_layers) {
-        share = strategy->recompute_layers / per_rank;
-    }
     for (i = 0; i < work->layers; i++) {
         if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
             dpari_stage_class(strategy, whole, &layers->of[i], work->layer[i].count,
@@ -10800,10 +10710,24 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
+DPARI_INTERNAL double dpari_boundary_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                                           const dpari_layers *layers)
+{
+    double send = 0.0;
+    int32_t i;
+    for (i = 0; i < job->work->layers; i++) {
+        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            send = dpari_mostf(send, layers->of[i].send);
+        }
+    }
+    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
+    return send / strategy->tp;
+}
+
 DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work), i;
+    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work);
     out->n = 0;
     for (rank = 0; rank <= last; rank++) {
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
@@ -10814,14 +10738,7 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
     }
     dpari_price_whole(job, strategy, layers, &out->whole);
     out->sum_total = out->whole.total;
-    out->send = 0.0;
-    for (i = 0; i < job->work->layers; i++) {
-        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
-            out->send = dpari_mostf(out->send, layers->of[i].send);
-        }
-    }
-    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
-    out->send /= strategy->tp;
+    out->send = dpari_boundary_bytes(job, strategy, layers);
 }
 
 /* ==== cost/plan_kinds.c ==== */
@@ -10854,9 +10771,7 @@ static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *strategy)
 static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *strategy)
 {
     int32_t bits = strategy->tp > 1 ? DPARI_KIND_TP : 0;
-    bits |= strategy->cp > 1 || strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1
-                ? DPARI_KIND_CUT
-                : 0;
+    bits |= strategy->cp > 1 || dpari_tiles(strategy) > 1 ? DPARI_KIND_CUT : 0;
     bits |= strategy->pp > 1 ? DPARI_KIND_PP : 0;
     bits |= strategy->vp > 1 ? DPARI_KIND_CHUNKS : 0;
     bits |= strategy->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
@@ -11013,12 +10928,6 @@ enum {
  * that are kept. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
 
-/* Returns 1 if the search fixes a field, otherwise 0. */
-static int dpari_fixed(const dpar_planner_desc *desc, int32_t field)
-{
-    return (desc->fixed_fields >> field & 1u) != 0;
-}
-
 /* Returns divisor number `index` of n in ascending order, or 0 after the last. O(sqrt n). */
 static int32_t dpari_divisor(int32_t n, int32_t index)
 {
@@ -11163,27 +11072,22 @@ static int dpari_walk_fixed(const dpar_planner *planner, dpar_strategy *strategy
     static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
                                    DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
                                    DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_planner_desc *desc = &planner->search;
-    const dpar_strategy *f = &desc->fixed;
+    dpar_strategy fixed = planner->search.fixed;
     const int64_t *at = planner->state;
     int32_t i;
     for (i = 0; i < 8; i++) {
-        if (dpari_fixed(desc, field[i]) &&
-            (at[axis[i]] > 0 ||
-             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
+        if (!dpari_fixed(&planner->search, field[i])) {
+            continue;
+        }
+        if (at[axis[i]] > 0 ||
+            (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0))) {
             return 0;
         }
+        *dpari_strategy_at(strategy, field[i]) = *dpari_strategy_at(&fixed, field[i]);
     }
-    for (i = 0; i < 3 && dpari_fixed(desc, DPAR_STRATEGY_FIELD_TILES); i++) {
-        strategy->tiles[i] = f->tiles[i];
+    for (i = 1; i < 3 && dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_TILES); i++) {
+        strategy->tiles[i] = fixed.tiles[i];
     }
-    strategy->tp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_TP) ? f->tp : strategy->tp;
-    strategy->cp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP) ? f->cp : strategy->cp;
-    strategy->cp_kind =
-        dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : strategy->cp_kind;
-    strategy->ep = dpari_fixed(desc, DPAR_STRATEGY_FIELD_EP) ? f->ep : strategy->ep;
-    strategy->micro_batch =
-        dpari_fixed(desc, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : strategy->micro_batch;
     return 1;
 }
 
@@ -11308,10 +11212,9 @@ static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t va
 }
 
 /* Returns the bytes of a GPU that a plan may use. */
-static double dpari_limit(const dpar_planner *planner)
+static double dpari_limit(const dpar_job *job, const dpar_planner_desc *search)
 {
-    return planner->search.memory_bytes > 0.0 ? planner->search.memory_bytes
-                                              : planner->job.cluster->gpu.memory_bytes;
+    return search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
 }
 
 /* Returns 1 if a ZeRO stage is tried. With a pipeline the usual space has at most stage 1, because
@@ -11322,9 +11225,7 @@ static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *str
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_ZERO)) {
         return zero == desc->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * strategy->tiles[0] *
-                             strategy->tiles[1] * strategy->tiles[2] ==
-                         1 ||
+    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * dpari_tiles(strategy) == 1 ||
                      !planner->job.work->trains)) {
         return 0;
     }
@@ -11337,8 +11238,7 @@ static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy
                                 int32_t k)
 {
     const dpar_planner_desc *desc = &planner->search;
-    int64_t together = (int64_t)strategy->tp * strategy->cp * strategy->tiles[0] *
-                       strategy->tiles[1] * strategy->tiles[2];
+    int64_t together = (int64_t)strategy->tp * strategy->cp * dpari_tiles(strategy);
     int64_t in_node = planner->job.cluster->gpus_per_node / together;
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SHARD)) {
         if (k > 0) {
@@ -11410,7 +11310,8 @@ static void dpari_walk_out(dpar_planner *planner, int32_t rule, int64_t n)
 /* Counts a strategy that does not fit, and keeps the least number of bytes that one needs. */
 static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *memory)
 {
-    double limit = dpari_limit(planner), bytes = memory->upper - memory->late;
+    double limit = dpari_limit(&planner->job, &planner->search),
+           bytes = memory->upper - memory->late;
     int64_t mb;
     if (bytes <= limit) { /* the GPU suffices, so the host's memory does not */
         bytes = limit + memory->host -
@@ -11505,7 +11406,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *planner, const dpar_str
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     s.shard = dpari_walk_shard(planner, outer, 0);
     dpari_price_memory(&planner->job, &s, stages, &m);
-    if (m.upper - m.late <= dpari_limit(planner)) {
+    if (m.upper - m.late <= dpari_limit(&planner->job, &planner->search)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {
@@ -11618,7 +11519,8 @@ static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy 
     if (planner->search.space != DPAR_SPACE_WHOLE) {
         return dpari_walk_beaten(planner, rate, 0.0);
     }
-    return dpari_walk_least_bytes(planner, outer, stages, 1) > dpari_limit(planner) ||
+    return dpari_walk_least_bytes(planner, outer, stages, 1) >
+               dpari_limit(&planner->job, &planner->search) ||
            dpari_walk_beaten(planner, rate, dpari_walk_least_bytes(planner, outer, stages, 0));
 }
 
@@ -11880,34 +11782,39 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_check(const dpar_job *job, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_search_check(const dpar_job *job,
+                                                         const dpar_planner_desc *search,
+                                                         dpar_why *why)
 {
+    int32_t gpus;
     dpar_status status = dpari_workload_check(job->work, why);
+    if (status == DPAR_OK) {
+        status = dpari_cluster_check(job->cluster, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_recipe_check(&job->recipe, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_cluster_check(job->cluster, why);
-    if (status != DPAR_OK) {
-        return status;
+    gpus = dpari_cluster_gpus(job->cluster);
+    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != gpus)) {
+        return dpari_wrong(
+            why,
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, gpus, search->global_batch);
     }
-    return dpari_recipe_check(&job->recipe, why);
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
 {
-    dpar_status st = dpari_job_check(job, why);
+    dpar_status st = dpari_search_check(job, search, why);
     int32_t i;
     if (st != DPAR_OK) {
         return st;
-    }
-    if (search->global_batch < 0 || search->gpus < 0 ||
-        (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
-        return dpari_wrong(
-            why,
-            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
-            "least 0",
-            search->gpus, dpari_cluster_gpus(job->cluster), search->global_batch);
     }
     dpari_zero(planner, sizeof(*planner));
     planner->job = *job;
@@ -11973,7 +11880,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
         DPAR_E_NONE, why,
         "nothing fits: the nearest of %ld configurations needs %ld.%ld GB, the GPU has %ld GB",
         planner->evaluated, near_tenths / 10, near_tenths % 10,
-        (int64_t)(dpari_limit(planner) * 1e-9 + 0.5));
+        (int64_t)(dpari_limit(&planner->job, &planner->search) * 1e-9 + 0.5));
 }
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
@@ -12031,6 +11938,10 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
                            dpar_strategy *n, dpar_text *text)
 {
     static const char name[DPARI_CHANGES][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    static const int8_t field[DPARI_CHANGES] = {
+        DPAR_STRATEGY_FIELD_TP,    DPAR_STRATEGY_FIELD_PP,        DPAR_STRATEGY_FIELD_MICRO_BATCH,
+        DPAR_STRATEGY_FIELD_ZERO,  DPAR_STRATEGY_FIELD_RECOMPUTE, DPAR_STRATEGY_FIELD_VP,
+        DPAR_STRATEGY_FIELD_SHARD, DPAR_STRATEGY_FIELD_EP,        DPAR_STRATEGY_FIELD_CP};
     int32_t ranks = dpar_strategy_ranks(strategy), change = k / 2, up = k % 2, from, *at;
     int64_t model;
     *n = *strategy;
@@ -12038,14 +11949,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
         change == DPARI_CHANGE_SHARD) {
         return dpari_neighbour_option(job, strategy, change, up, n, text);
     }
-    switch (change) {
-    case DPARI_CHANGE_TP: at = &n->tp; break;
-    case DPARI_CHANGE_PP: at = &n->pp; break;
-    case DPARI_CHANGE_MICRO_BATCH: at = &n->micro_batch; break;
-    case DPARI_CHANGE_VP: at = &n->vp; break;
-    case DPARI_CHANGE_EP: at = &n->ep; break;
-    default: at = &n->cp; break;
-    }
+    at = dpari_strategy_at(n, field[change]);
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
         (change == DPARI_CHANGE_EP && job->work->experts == 0) ||
@@ -12067,8 +11971,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
     } else if (change == DPARI_CHANGE_VP) {
         n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
-    model = (int64_t)n->tp * n->cp * n->pp;
-    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    model = (int64_t)n->tp * n->cp * n->pp * dpari_tiles(n);
     if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
         return 0;
     }
@@ -12196,48 +12099,39 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
-DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *strategy, int32_t *to)
+static double dpari_factor(int32_t a, int32_t b)
 {
-    to[0] = strategy->tp;
-    to[1] = strategy->cp;
-    to[2] = strategy->dp;
-    to[3] = strategy->pp;
-    to[4] = strategy->vp;
-    to[5] = strategy->ep;
-    to[6] = strategy->etp;
-    to[7] = strategy->micro_batch;
-    to[8] = strategy->micro_batches;
-    to[9] = strategy->shard;
+    return a != b ? 2.0 * dpari_apart(a, b) : 1.0;
 }
 
 /* Returns the distance of two strategies: the product of twice the ratio for each degree that
  * differs and of 2 for each option that differs. It is 1 if they are equal. */
-static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
+static double dpari_distance(dpar_strategy a, dpar_strategy b)
 {
-    int32_t x[10], y[10], i;
-    int32_t options = (a->sp != b->sp) + (a->cp_kind != b->cp_kind) + (a->zero != b->zero) +
-                      (a->schedule != b->schedule) + (a->recompute != b->recompute) +
-                      (a->offload != b->offload);
+    static const int8_t degree[] = {DPAR_STRATEGY_FIELD_TP,
+                                    DPAR_STRATEGY_FIELD_CP,
+                                    DPAR_STRATEGY_FIELD_DP,
+                                    DPAR_STRATEGY_FIELD_PP,
+                                    DPAR_STRATEGY_FIELD_VP,
+                                    DPAR_STRATEGY_FIELD_EP,
+                                    DPAR_STRATEGY_FIELD_ETP,
+                                    DPAR_STRATEGY_FIELD_MICRO_BATCH,
+                                    DPAR_STRATEGY_FIELD_MICRO_BATCHES,
+                                    DPAR_STRATEGY_FIELD_SHARD};
+    int32_t options = (a.sp != b.sp) + (a.cp_kind != b.cp_kind) + (a.zero != b.zero) +
+                      (a.schedule != b.schedule) + (a.recompute != b.recompute) +
+                      (a.offload != b.offload);
     double far_apart = 1.0;
-    dpari_degrees(a, x);
-    dpari_degrees(b, y);
-    for (i = 0; i < 10; i++) {
-        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
+    int32_t i;
+    for (i = 0; i < (int32_t)sizeof(degree); i++) {
+        far_apart *=
+            dpari_factor(*dpari_strategy_at(&a, degree[i]), *dpari_strategy_at(&b, degree[i]));
     }
     far_apart *= (double)(1 << options);
     for (i = 0; i < 3; i++) {
-        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
+        far_apart *= dpari_factor(a.tiles[i], b.tiles[i]);
     }
     return far_apart;
-}
-
-/* Returns v, or the end of the range if it is outside. */
-static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
-{
-    if (v < least) {
-        return least;
-    }
-    return v > most ? most : v;
 }
 
 /* Moves the options into their ranges and switches off those without an effect for this job. */
@@ -12301,7 +12195,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dp
             n->vp = 1;
             n->schedule = DPAR_SCHEDULE_1F1B;
         }
-        apart = dpari_distance(given, n);
+        apart = dpari_distance(*given, *n);
         if ((best <= 0.0 || apart < best) &&
             dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
@@ -12439,8 +12333,7 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
     dpar_planner_desc q = *search;
     dpar_plan plan;
     int64_t nearest = 0;
-    double limit =
-        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    double limit = dpari_limit(job, search);
     dpar_status st;
     dpari_size_fix(&q, DPAR_STRATEGY_FIELD_VP, &q.fixed.vp, 1);
     dpari_size_fix(&q, DPAR_STRATEGY_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
@@ -12465,11 +12358,9 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *recipe = &job->recipe;
-    double limit =
-        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
     double bytes = job->work->trains ? dpari_zero_bytes(recipe, job->work->params, 0, 1)
                                      : job->work->params * recipe->weight;
-    double least = bytes / limit;
+    double least = bytes / dpari_limit(job, search);
     int offload =
         search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_STRATEGY_FIELD_OFFLOAD);
     int32_t node = job->cluster->gpus_per_node;
@@ -12558,12 +12449,6 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
-/* Returns 1 if the search fixes a field, otherwise 0. */
-static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
-{
-    return (search->fixed_fields >> field & 1u) != 0;
-}
-
 /* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
 static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
@@ -12585,7 +12470,7 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
            (n.node % n.tp != 0 || work->heads % n.tp != 0 || work->hidden % n.tp != 0)) {
         n.tp--;
     }
-    if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
+    if (dpari_fixed(search, DPAR_STRATEGY_FIELD_TP)) {
         n.tp = search->fixed.tp;
     }
     return n;
@@ -12716,7 +12601,7 @@ static const char *dpari_data_name(const dpar_strategy *strategy)
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *strategy = &plan->strategy;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpar_text t;
     dpar_text_init(&t, name, room);
     if (tiles > 1) {
@@ -12751,8 +12636,10 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     }
 }
 
-static void dpari_gb(dpar_text *text, double bytes)
+/* Appends a text, and then bytes in GB. */
+static void dpari_gb(dpar_text *text, const char *before, double bytes)
 {
+    dpar_text_put(text, before);
     dpari_text_fixed(text, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
     dpar_text_put(text, " GB");
 }
@@ -12765,43 +12652,34 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *need, const 
     dpar_text t;
     dpar_text_init(&t, why, room);
     if (job->work->trains) {
-        dpar_text_put(&t, "weights, gradients and optimizer take ");
-        dpari_gb(&t, need->state);
+        dpari_gb(&t, "weights, gradients and optimizer take ", need->state);
         if (need->state < need->gpu) {
-            dpar_text_put(&t, ", which one GPU of ");
-            dpari_gb(&t, gpu);
+            dpari_gb(&t, ", which one GPU of ", gpu);
             dpar_text_put(&t, " holds");
         } else if (need->state < gpu) {
-            dpar_text_put(&t, ", and leave too little of one GPU's ");
-            dpari_gb(&t, gpu);
+            dpari_gb(&t, ", and leave too little of one GPU's ", gpu);
         } else {
-            dpar_text_put(&t, ", more than one GPU's ");
-            dpari_gb(&t, gpu);
-            dpar_text_put(&t, " by ");
-            dpari_gb(&t, need->state - gpu);
+            dpari_gb(&t, ", more than one GPU's ", gpu);
+            dpari_gb(&t, " by ", need->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }
     if (need->activations > need->gpu) {
-        dpar_text_put(&t, "the activations of one sample are ");
-        dpari_gb(&t, need->activations);
+        dpari_gb(&t, "the activations of one sample are ", need->activations);
         dpar_text_put(&t, "; ");
     }
     if (plan->fits) {
-        dpar_text_put(&t, "this way a GPU holds ");
-        dpari_gb(&t, plan->memory.total);
+        dpari_gb(&t, "this way a GPU holds ", plan->memory.total);
         if (plan->strategy.zero >= 1 && plan->strategy.dp > 1) {
-            dpar_text_put(&t, ", ");
-            dpari_gb(&t, dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
-                                          plan->strategy.shard > 0 ? plan->strategy.shard
-                                                                   : plan->strategy.dp));
+            dpari_gb(&t, ", ",
+                     dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
+                                      plan->strategy.shard > 0 ? plan->strategy.shard
+                                                               : plan->strategy.dp));
             dpar_text_put(&t, " of them state");
         }
     } else {
-        dpar_text_put(&t, "even this way it does not fit: up to ");
-        dpari_gb(&t, plan->memory.upper);
-        dpar_text_put(&t, " a GPU, ");
-        dpari_gb(&t, plan->memory.upper - gpu);
+        dpari_gb(&t, "even this way it does not fit: up to ", plan->memory.upper);
+        dpari_gb(&t, " a GPU, ", plan->memory.upper - gpu);
         dpar_text_put(&t, " too much");
     }
 }
@@ -12898,7 +12776,7 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
     dpar_text_put(text, ": ");
     dpari_advice_ratio(text, ratio);
-    dpari_gb(text, plan.memory.total);
+    dpari_gb(text, "", plan.memory.total);
     dpar_text_put(text, " a GPU");
     if (ratio > 1.0) {
         dpari_advice_saved(text, ", without ", chosen->bits, other->bits);
@@ -12950,7 +12828,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *sear
                 advice->plan.step.total;
         dpari_advice_ratio(&t, ratio);
     }
-    dpari_gb(&t, other.plan.memory.total);
+    dpari_gb(&t, "", other.plan.memory.total);
     dpar_text_put(&t, " a GPU");
 }
 
@@ -13011,8 +12889,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
     }
     dpari_advice_why(job, need, &advice->plan, advice->why, sizeof(advice->why));
     dpar_text_init(&t, advice->runner_up, sizeof(advice->runner_up));
-    dpar_text_put(&t, "state alone, sharded over all GPUs: ");
-    dpari_gb(&t, need->state / need->gpus);
+    dpari_gb(&t, "state alone, sharded over all GPUs: ", need->state / need->gpus);
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)need->gpus, INT32_MAX),
@@ -13042,18 +12919,11 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
     dpari_kinds kinds;
     const dpari_kind *chosen;
     dpari_need n;
-    dpar_status st = dpari_job_check(job, why);
+    dpar_status st = dpari_search_check(job, search, why);
     if (st != DPAR_OK) {
         return st;
     }
     n = dpari_need_of(job, search);
-    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
-        return dpari_wrong(
-            why,
-            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
-            "least 0",
-            search->gpus, n.gpus, search->global_batch);
-    }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
         return dpari_advice_none(job, search, &n, advice, why);
@@ -13108,7 +12978,7 @@ static int32_t dpari_simulated_micros(const dpar_strategy *strategy)
 /* Returns the share of a stage's time that its forward takes, compute and messages together. */
 static double dpari_forward_share(const dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
@@ -13193,8 +13063,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule);
     /* 1 if the software stack sends between its computations, so that ranks wait for the
      * messages */
     int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);
@@ -13306,11 +13175,21 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->cache_bytes = rates->far_s = 0.0;
 }
 
+/* Returns `rates`, or the usual ones if it is NULL. */
+static const dpar_halo_rates *dpari_halo_rates_or(const dpar_halo_rates *rates,
+                                                  dpar_halo_rates *usual)
+{
+    dpar_halo_rates_init(usual);
+    return rates != NULL ? rates : usual;
+}
+
 static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *job,
                                                    const dpar_halo_rates *rates,
                                                    const dpar_halo_cost *grid, dpar_why *why)
 {
-    int32_t d;
+    const double rate[] = {rates->copy_Bps, rates->run_s,       rates->peer_s, rates->message_s,
+                           rates->nic_Bps,  rates->cache_bytes, rates->far_s};
+    int32_t d, fine = rates->copy_Bps > 0;
     int64_t cells = 1;
     if (!job || !grid) {
         return dpari_wrong(why, "dpar_halo_cost: job or grid is NULL");
@@ -13340,12 +13219,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
                 job->cells[d], job->width[d]);
         }
     }
-    if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
-        !(rates->message_s >= 0) || !(rates->nic_Bps >= 0) || !(rates->cache_bytes >= 0) ||
-        !(rates->far_s >= 0) || !dpari_finite(rates->cache_bytes) || !dpari_finite(rates->far_s) ||
-        !dpari_finite(rates->copy_Bps) || !dpari_finite(rates->run_s) ||
-        !dpari_finite(rates->peer_s) || !dpari_finite(rates->message_s) ||
-        !dpari_finite(rates->nic_Bps)) {
+    for (d = 0; d < 7; d++) {
+        fine = fine && rate[d] >= 0 && dpari_finite(rate[d]);
+    }
+    if (!fine) {
         return dpari_wrong(why, "rates: each must be finite and at least 0, copy_Bps above 0");
     }
     return DPAR_OK;
@@ -13522,7 +13399,7 @@ static void dpari_halo_cost_grid(const dpar_halo_cost_desc *job, const dpar_halo
 static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                          dpar_why *why)
 {
-    int32_t d, k, ranks = 1, used = 0;
+    int32_t d, k, ranks = 1, used = 0, product;
     for (d = 0; d < job->dims; d++) {
         if (grid->parts[d] < 1 || grid->parts[d] > job->cells[d] ||
             grid->parts[d] > job->ranks / ranks) {
@@ -13533,6 +13410,7 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         }
         ranks *= grid->parts[d];
     }
+    product = ranks;
     for (ranks = 1; used < job->dims; used++) { /* the axes, from the fastest on */
         d = 0;
         for (k = 0; k < job->dims; k++) {
@@ -13545,15 +13423,13 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         }
         ranks *= grid->parts[d];
     }
-    k = 1;
     for (d = 0; d < job->dims; d++) {
-        k *= grid->parts[d];
         if (grid->stride[d] < 1) {
             return dpari_wrong(why, "dim %d: stride=%d must be at least 1", d, grid->stride[d]);
         }
     }
-    if (k != job->ranks) {
-        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
+    if (product != job->ranks) {
+        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", product, job->ranks);
     }
     if (ranks != job->ranks) {
         return dpari_wrong(
@@ -13568,20 +13444,15 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
 {
     dpar_halo_rates usual;
     dpar_status st;
-    if (!rates) {
-        dpar_halo_rates_init(&usual);
-        rates = &usual;
-    }
+    rates = dpari_halo_rates_or(rates, &usual);
     st = dpari_halo_job_check(job, rates, grid, why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        st = dpari_halo_grid_check(job, grid, why);
     }
-    st = dpari_halo_grid_check(job, grid, why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        dpari_halo_cost_grid(job, rates, grid);
     }
-    dpari_halo_cost_grid(job, rates, grid);
-    return DPAR_OK;
+    return st;
 }
 
 static void dpari_halo_swap(int32_t *order, int32_t i, int32_t k)
@@ -13657,10 +13528,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_cost best;
     dpar_status st;
-    if (!rates) {
-        dpar_halo_rates_init(&usual);
-        rates = &usual;
-    }
+    rates = dpari_halo_rates_or(rates, &usual);
     st = dpari_halo_job_check(job, rates, grid, why);
     if (st != DPAR_OK) {
         return st;
@@ -13689,10 +13557,7 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 {
     dpar_halo_rates usual;
     double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
-    dpar_halo_rates_init(&usual);
-    if (!rates) {
-        rates = &usual;
-    }
+    rates = dpari_halo_rates_or(rates, &usual);
     for (; n > 0; n--, neighbour++) {
         const double bytes = (double)neighbour->bytes;
         copies +=

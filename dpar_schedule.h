@@ -730,8 +730,8 @@ typedef struct dpar_schedule_lower_desc {
  *       use.
  *
  * MERGE needs only the bytes of the schedule. LATE_RECV needs 16 more per rank, 8 per action of the
- * longest list, and one for each stage and micro-batch. The other passes need 52 more per rank (48
- * and a few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
+ * longest list, and one for each stage and micro-batch. The other passes need 52 more per rank, 8
+ * per stage, and 16 for each stage and micro-batch.
  *
  * Fails with DPAR_E_ARG if times are out of their domain, or the list already has actions of a kind
  * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, or
@@ -1194,9 +1194,6 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
 /* Returns the bytes of a schedule, or -1 unless there are 1 to 65535 ranks and stages and 0 or more
  * actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Returns the bytes for dpar_schedule_read, or -1 if the text cannot be read; `why` receives the
- * reason. O(text). */
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* Returns the bytes for dpar_schedule_simulate, or -1 if the struct is not a schedule or has more
  * than 2^32 - 2 actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
@@ -1254,6 +1251,46 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
            kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
+/* True for SEND_F, RECV_F, SEND_B and RECV_B. */
+DPARI_FN int dpari_action_is_message(int32_t kind)
+{
+    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
+}
+
+DPARI_FN int dpari_action_is_send(int32_t kind)
+{
+    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
+}
+
+DPARI_FN int dpari_action_is_receive(int32_t kind)
+{
+    return kind == DPAR_ACTION_RECV_F || kind == DPAR_ACTION_RECV_B;
+}
+
+/* Returns the direction of a message: 0 with the forward, 1 with the backward. */
+DPARI_FN int dpari_message_way(int32_t kind)
+{
+    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
+}
+
+/* True for B and I, which compute the gradient of a stage's input. */
+DPARI_FN int dpari_action_is_gradient(int32_t kind)
+{
+    return kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
+}
+
+/* Returns an action that is not joined and has no peer. */
+DPARI_FN dpar_action dpari_action_of(int32_t kind, int32_t stage, int32_t micro)
+{
+    dpar_action action;
+    action.kind = (uint8_t)kind;
+    action.joined = 0;
+    action.stage = (uint16_t)stage;
+    action.micro_batch = (uint16_t)micro;
+    action.peer = 0;
+    return action;
+}
+
 /* Returns the stage before this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *schedule, int32_t stage)
 {
@@ -1279,6 +1316,21 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     at = stage % ranks;
     return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
+
+/* Writes an action, but not the other half of a joined pair, which may not exist. */
+DPARI_INTERNAL void dpari_action_put(const dpar_action *action, dpar_text *text);
+
+/* Returns the number of actions in the longest list. */
+DPARI_INTERNAL int64_t dpari_schedule_longest(const dpar_schedule *schedule);
+
+/* Checks a transport, DPAR_TRANSPORT_x, and the capacity of an eager one. */
+DPARI_INTERNAL dpar_status dpari_transport_check(int32_t transport, int32_t capacity,
+                                                 dpar_why *why);
+/* Returns the queue of its rank in which a message for `peer` waits, 0 to 2 ranks - 1. */
+DPARI_INTERNAL int32_t dpari_transport_queue(int32_t transport, int32_t kind, int32_t peer);
+
+/* Checks that every stage is on one of the schedule's ranks. */
+DPARI_INTERNAL dpar_status dpari_schedule_check_ranks(const dpar_schedule *schedule, dpar_why *why);
 
 /* Does the same as dpar_schedule_init, with the ranks and stages as arguments. */
 DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *schedule, int32_t ranks,
@@ -1368,7 +1420,8 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
 /* ==== schedule/partial_schedule.h ==== */
 
 /* partial_schedule - private: a pipeline job in arrays, and its schedule, which grows action by
- * action. exact.c, optimize.c, partition.c and lower.c use it. Header-only. */
+ * action. exact.c, optimize.c, partition.c and lower.c use it, and simulate.c reads times with its
+ * functions. Header-only. */
 
 /* Kinds as indices of arrays. If the job does not split backwards, B is counted as I. */
 enum { DPARI_F, DPARI_I, DPARI_W };
@@ -1406,6 +1459,26 @@ typedef struct dpari_pipe {
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
+}
+
+/* Returns the times of a kind, that of a joined pair for DPAR_ACTION_IDLE, or NULL if actions of
+ * the kind take no time of their own. */
+DPARI_FN const dpar_stage_values *dpari_times_of(const dpar_schedule_times *times, int32_t kind)
+{
+    switch (kind) {
+    case DPAR_ACTION_IDLE: return &times->overlap;
+    case DPAR_ACTION_FORWARD: return &times->forward;
+    case DPAR_ACTION_BACKWARD: return &times->backward;
+    case DPAR_ACTION_INPUT: return &times->input;
+    case DPAR_ACTION_WEIGHT: return &times->weight;
+    case DPAR_ACTION_UNSHARD: return &times->unshard;
+    case DPAR_ACTION_RESHARD: return &times->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
+    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
+    case DPAR_ACTION_OFFLOAD: return &times->offload;
+    case DPAR_ACTION_RELOAD: return &times->reload;
+    default: return NULL;
+    }
 }
 
 /* Returns the rank that the job puts a stage on. */
@@ -1537,11 +1610,8 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *pipe, int kind, int32_t stage)
         pipe->end[kind][(int64_t)stage * pipe->micros + k] = at + pipe->time[kind][stage];
     }
     if (pipe->action != NULL) {
-        dpar_action *action = &pipe->action[pipe->begin[r] + pipe->count[r]];
-        dpari_zero(action, sizeof(*action));
-        action->kind = dpari_pipe_kind(pipe->split, kind);
-        action->stage = (uint16_t)stage;
-        action->micro_batch = (uint16_t)k;
+        pipe->action[pipe->begin[r] + pipe->count[r]] =
+            dpari_action_of(dpari_pipe_kind(pipe->split, kind), stage, k);
     }
     pipe->done[kind][stage] = k + 1;
     pipe->count[r]++;
@@ -1695,15 +1765,10 @@ DPARI_FN char *dpari_pipe_arrange(dpari_pipe *pipe, const dpar_schedule_optimize
 
 /* ---- maps and memory ------------------------------------------------------------------------- */
 
-static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
-{
-    return ranks >= 1 && ranks <= DPAR_MAX_STAGES && stages >= 1 && stages <= DPAR_MAX_STAGES &&
-           actions >= 0 && actions <= INT64_MAX / 16;
-}
-
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
-    if (!dpari_schedule_fits(ranks, stages, actions)) {
+    if (ranks < 1 || ranks > DPAR_MAX_STAGES || stages < 1 || stages > DPAR_MAX_STAGES ||
+        actions < 0 || actions > INT64_MAX / 16) {
         return -1;
     }
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
@@ -1714,7 +1779,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedu
                                                            void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
-    int32_t r;
     if (needed < 0) {
         return dpari_wrong(why,
                            "the schedule has %d ranks, %d stages and %ld actions; 1 to 65535 ranks "
@@ -1735,9 +1799,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedu
     schedule->begin = (int64_t *)mem;
     schedule->action = (dpar_action *)(void *)(schedule->begin + ranks + 1);
     schedule->rank_of = (uint16_t *)(void *)(schedule->action + actions);
-    for (r = 0; r <= ranks; r++) {
-        schedule->begin[r] = 0;
-    }
+    dpari_zero(schedule->begin, 8 * ((size_t)ranks + 1));
     return DPAR_OK;
 }
 
@@ -1762,10 +1824,32 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t ki
     }
 }
 
+DPARI_INTERNAL int64_t dpari_schedule_longest(const dpar_schedule *schedule)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
+    }
+    return most;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_check_ranks(const dpar_schedule *schedule,
+                                                                 dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Writes an action, but not the other half of a joined pair. */
-static void dpari_action_put(const dpar_action *action, dpar_text *text)
+DPARI_INTERNAL void dpari_action_put(const dpar_action *action, dpar_text *text)
 {
     if (action->kind == DPAR_ACTION_IDLE || action->kind >= DPAR_ACTION_COUNT) {
         return;
@@ -1924,8 +2008,7 @@ static dpar_status dpari_csv_joined(dpari_csv *csv, dpar_action *action, dpar_wh
     if (st == DPAR_OK) {
         start = *csv;
         st = dpari_csv_action(csv, action + 1, why);
-        if (st == DPAR_OK && action[1].kind != DPAR_ACTION_BACKWARD &&
-            action[1].kind != DPAR_ACTION_INPUT) {
+        if (st == DPAR_OK && !dpari_action_is_gradient(action[1].kind)) {
             return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
@@ -2028,21 +2111,6 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *csv, const char *text, s
     return DPAR_OK;
 }
 
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
-{
-    dpari_csv c;
-    if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
-        return -1;
-    }
-    if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why,
-                        "the text has %d ranks and %d stages; a schedule has 1 or more of each",
-                        c.rows, c.stages);
-        return -1;
-    }
-    return dpari_schedule_bytes(c.rows, c.stages, c.actions);
-}
-
 /* Sets rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
 {
@@ -2084,7 +2152,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
     for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
         dpar_action *action = &schedule->action[k];
         int32_t other;
-        if (action->kind < DPAR_ACTION_SEND_F || action->kind > DPAR_ACTION_RECV_B) {
+        if (!dpari_action_is_message(action->kind)) {
             continue;
         }
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
@@ -2170,19 +2238,6 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *schedule, cons
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Returns entry n of a text of names that each end in a zero. On a small processor constants take
- * RAM, and rows of equal length would take twice as much. */
-static const char *dpari_name_in(const char *names, int32_t n)
-{
-    for (; n > 0; n--) {
-        while (*names != 0) {
-            names++;
-        }
-        names++;
-    }
-    return names;
-}
-
 DPAR_API const char *dpar_schedule_name(int32_t rule)
 {
     static const char names[] = "?\0gpipe\0" /* in the order of DPAR_SCHEDULE_x */
@@ -2190,7 +2245,7 @@ DPAR_API const char *dpar_schedule_name(int32_t rule)
                                 "v-half\0v-min\0dualpipe\0dualpipev\0eager-1f1b\0"
                                 "interleaved-zb\0"
                                 "1f1b-v\0moe-overlap\0seq1f1b\0chimera\0forward-only";
-    return dpari_name_in(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
+    return dpari_nth_text(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
 }
 
 /* Returns the next character of a name in lower case and moves *at past it. Skips '-' and '_'.
@@ -2256,7 +2311,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *desc, con
         }
     }
     for (i = 0; i < (int32_t)sizeof other_rule; i++) {
-        if (dpari_name_same(bare, dpari_name_in(others, i))) {
+        if (dpari_name_same(bare, dpari_nth_text(others, i))) {
             desc->rule = other_rule[i];
             desc->lifo = i == 0; /* gpipe-lifo */
             return DPAR_OK;
@@ -2572,12 +2627,7 @@ typedef struct dpari_pen {
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
-    dpar_action *action = pen->at++;
-    action->kind = (uint8_t)kind;
-    action->joined = 0;
-    action->stage = (uint16_t)stage;
-    action->micro_batch = (uint16_t)micro;
-    action->peer = 0;
+    *pen->at++ = dpari_action_of(kind, stage, micro);
 }
 
 /* Appends the W of the oldest I that has no W yet. */
@@ -2720,12 +2770,13 @@ typedef struct dpari_two {
     dpari_pen *pen;
     int32_t m; /* actions of micro-batches from m on are left out */
     int32_t stage[2];
-    int32_t next[2][DPAR_ACTION_WEIGHT + 1]; /* the next micro-batch of each stage and kind */
+    /* the next micro-batch of each stage and kind; B is counted with I */
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
 {
-    int32_t micro = t->next[way][kind]++;
+    int32_t micro = t->next[way][kind == DPAR_ACTION_BACKWARD ? DPAR_ACTION_INPUT : kind]++;
     if (micro < t->m) {
         dpari_pen_put(t->pen, kind, t->stage[way], micro);
     }
@@ -2782,49 +2833,34 @@ static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen
 
 /* ---- DualPipe and DualPipeV ------------------------------------------------------------------ */
 
-/* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
- * this rank, direction 1 at the other end. */
-typedef struct dpari_dual {
-    dpari_pen *pen;
-    int32_t stage[2];
-    int32_t forward[2], backward[2]; /* the next micro-batch of F, and of B or I */
-} dpari_dual;
-
-static void dpari_dual_f(dpari_dual *d, int way)
-{
-    dpari_pen_put(d->pen, DPAR_ACTION_FORWARD, d->stage[way], d->forward[way]++);
-}
-
-static void dpari_dual_b(dpari_dual *d, int way, int kind)
-{
-    dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
-}
+/* The two stages of a rank belong to two directions: direction 0 starts at the end of the pipeline
+ * that is nearer to this rank, direction 1 at the other end. */
 
 /* Appends an F of direction `way` that is joined with a B of the other direction. */
-static void dpari_dual_fb(dpari_dual *d, int way)
+static void dpari_dual_fb(dpari_two *d, int way)
 {
-    dpari_dual_f(d, way);
+    dpari_two_put(d, DPAR_ACTION_FORWARD, way);
     d->pen->at[-1].joined = 1;
-    dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
+    dpari_two_put(d, DPAR_ACTION_BACKWARD, 1 - way);
 }
 
 /* Writes the eight phases of DeepSeek's DualPipe for the rank at distance `at` from its end of the
  * pipeline, with n micro-batches in each direction. p is the distance to the middle of DualPipe, or
  * to the turn of the V. */
-static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
+static void dpari_dual_steps(dpari_two *d, int32_t p, int32_t at, int32_t n)
 {
     int32_t i;
     for (i = 0; i < 2 * (p - at - 1); i++) {
-        dpari_dual_f(d, 0);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i <= at; i++) {
-        dpari_dual_f(d, 0);
-        dpari_dual_f(d, 1);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 0);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_ACTION_INPUT);
+        dpari_two_put(d, DPAR_ACTION_INPUT, 1);
         dpari_pen_weight(d->pen);
-        dpari_dual_f(d, 1);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 1);
     }
     for (i = 0; i < n - 2 * p + at + 1; i++) {
         dpari_dual_fb(d, 0);
@@ -2835,15 +2871,15 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_fb(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_ACTION_BACKWARD);
+        dpari_two_put(d, DPAR_ACTION_BACKWARD, 1);
         dpari_dual_fb(d, 1);
     }
     for (i = 0; i < 2 * (at + 1); i++) {
-        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT);
+        dpari_two_put(d, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT, i % 2 == 0);
     }
     for (i = at + 1; i < p; i++) {
         dpari_pen_weight(d->pen);
-        dpari_dual_b(d, 0, DPAR_ACTION_INPUT);
+        dpari_two_put(d, DPAR_ACTION_INPUT, 0);
     }
     for (i = 0; i <= at; i++) {
         dpari_pen_weight(d->pen);
@@ -2854,12 +2890,13 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
 {
     int faces = plan->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= plan->p / 2;
     int32_t half = faces ? plan->m / 2 : 0;
-    dpari_dual d;
+    dpari_two d;
+    dpari_zero(&d, sizeof(d));
     d.pen = pen;
+    d.m = plan->m;
     d.stage[turned] = rank;
     d.stage[1 - turned] = 2 * plan->p - 1 - rank;
-    d.forward[turned] = d.backward[turned] = 0;
-    d.forward[1 - turned] = d.backward[1 - turned] = half;
+    d.next[1 - turned][DPAR_ACTION_FORWARD] = d.next[1 - turned][DPAR_ACTION_INPUT] = half;
     if (faces) {
         dpari_dual_steps(&d, plan->p / 2, turned ? plan->p - 1 - rank : rank, half);
     } else {
@@ -3017,34 +3054,19 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *action, const char *wrong)
 {
-    dpar_action alone = *action; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
-        alone.joined = 0;
         dpari_text_why(&t, why);
         dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
         dpari_text_int(&t, index);
         dpar_text_put(&t, ": ");
-        dpar_action_write(&alone, &t);
+        dpari_action_put(action, &t);
         dpar_text_put(&t, wrong);
     }
     return DPAR_E_ARG;
 }
-
-/* True if a kind is in a set with a bit for each kind. */
-static int dpari_kind_in(int32_t kind, uint32_t kinds)
-{
-    return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
-}
-
-enum {
-    /* the kinds that need the gradient of the output and compute that of the input */
-    DPARI_COMPUTES_INPUT = 1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT,
-    DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
-    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
-};
 
 /* Returns what is wrong with action k of rank r, or NULL if nothing is. */
 static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
@@ -3059,7 +3081,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
     }
     if (action->joined != 0 &&
         (action->kind != DPAR_ACTION_FORWARD || k + 1 == schedule->begin[r + 1] ||
-         !dpari_kind_in(action[1].kind, DPARI_COMPUTES_INPUT) || action[1].joined != 0)) {
+         !dpari_action_is_gradient(action[1].kind) || action[1].joined != 0)) {
         return " is joined, but it is not an F that a B or I follows";
     }
     if (action->kind == DPAR_ACTION_IDLE) {
@@ -3071,7 +3093,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
     if (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches) {
         return ": its micro-batch does not exist";
     }
-    if (dpari_kind_in(action->kind, DPARI_MESSAGES)) {
+    if (dpari_action_is_message(action->kind)) {
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
         if (other < 0 || schedule->rank_of[other] != action->peer || action->peer == r) {
             return " does not connect neighbouring stages on two ranks";
@@ -3085,7 +3107,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
-    int32_t r, i;
+    dpar_status st;
+    int32_t r;
     int64_t k;
     if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
         schedule->stages > DPAR_MAX_STAGES || schedule->micro_batches < 0 ||
@@ -3100,11 +3123,9 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
                            schedule->stages);
     }
-    for (i = 0; i < schedule->stages; i++) {
-        if (schedule->rank_of[i] >= schedule->ranks) {
-            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)schedule->rank_of[i], schedule->ranks);
-        }
+    st = dpari_schedule_check_ranks(schedule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     for (r = 0; r < schedule->ranks; r++) {
         if (schedule->begin[0] != 0 || schedule->begin[r + 1] < schedule->begin[r]) {
@@ -3113,7 +3134,7 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
         }
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(schedule, r, k);
-            if (wrong == NULL && dpari_kind_in(schedule->action[k].kind, already)) {
+            if (wrong == NULL && (already >> schedule->action[k].kind & 1) != 0) {
                 wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
@@ -3166,11 +3187,8 @@ static void dpari_sink_put(dpari_sink *to, const dpar_action *action)
 
 static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 {
-    dpar_action a;
-    dpari_zero(&a, sizeof(a));
-    a.kind = (uint8_t)kind;
-    a.stage = (uint16_t)stage;
-    dpari_sink_put(to, &a);
+    const dpar_action action = dpari_action_of(kind, stage, 0);
+    dpari_sink_put(to, &action);
 }
 
 /* ---- shards and gradients -------------------------------------------------------------------- */
@@ -3298,67 +3316,6 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
     dpari_window_reshard(&w, to);
 }
 
-/* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
-
-/* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
- * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
-typedef struct dpari_ready {
-    uint64_t *top, *middle, *word;
-} dpari_ready;
-
-static int64_t dpari_ready_words(int32_t ranks)
-{
-    return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
-}
-
-static void dpari_ready_init(dpari_ready *s, int32_t ranks, uint64_t *mem)
-{
-    s->top = mem;
-    s->middle = mem + 1;
-    s->word = s->middle + (ranks + 4095) / 4096;
-    dpari_zero(mem, 8 * (size_t)dpari_ready_words(ranks));
-}
-
-static void dpari_ready_add(dpari_ready *s, int32_t rank)
-{
-    s->word[rank >> 6] |= (uint64_t)1 << (rank & 63);
-    s->middle[rank >> 12] |= (uint64_t)1 << (rank >> 6 & 63);
-    *s->top |= (uint64_t)1 << (rank >> 12);
-}
-
-/* Returns the number of the lowest bit that is set. w is not 0. */
-static int32_t dpari_lowest_bit(uint64_t w)
-{
-    int32_t n = 0, half;
-    for (half = 32; half > 0; half >>= 1) {
-        if ((w & (((uint64_t)1 << half) - 1)) == 0) {
-            w >>= half;
-            n += half;
-        }
-    }
-    return n;
-}
-
-/* Removes the smallest rank and returns it, or -1 if the set is empty. */
-static int32_t dpari_ready_take(dpari_ready *s)
-{
-    int32_t a, b, rank;
-    if (*s->top == 0) {
-        return -1;
-    }
-    a = dpari_lowest_bit(*s->top);
-    b = a * 64 + dpari_lowest_bit(s->middle[a]);
-    rank = b * 64 + dpari_lowest_bit(s->word[b]);
-    s->word[b] &= s->word[b] - 1;
-    if (s->word[b] == 0) {
-        s->middle[a] &= s->middle[a] - 1;
-    }
-    if (s->middle[a] == 0) {
-        *s->top &= *s->top - 1;
-    }
-    return rank;
-}
-
 /* ---- messages -------------------------------------------------------------------------------
  *
  * A small simulation decides the order, by time or by turns. By time, each rank starts an action as
@@ -3366,8 +3323,8 @@ static int32_t dpari_ready_take(dpari_ready *s)
  * follows it, and the RECV is written to the peer's list at the same moment. An action that the
  * peer computes at that moment is not in the peer's list yet, so that the RECV is before it.
  * Therefore both ends of a message, and all messages before it, are posted when the data are made.
- * By turns, each rank writes one action in a turn. In both cases all lists follow one order of all
- * messages. */
+ * By turns, each rank writes one action in a turn, and the time is the number of the turn. In both
+ * cases all lists follow one order of all messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
@@ -3376,7 +3333,7 @@ enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 typedef struct dpari_head {
     int64_t at, end; /* index in `from` of the next action, and one past the last */
     int64_t to;      /* index in `out` at which the next action is written */
-    int64_t done;    /* when the next action ends, or DPARI_NOT_STARTED */
+    int64_t done;    /* when the next action ends, or its turn, or DPARI_NOT_STARTED */
     dpar_action a[2];
 } dpari_head;
 
@@ -3387,10 +3344,9 @@ typedef struct dpari_turns {
         *from; /* the actions of `in`, or those that SHARDS and REDUCE left in `out` */
     const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
-    dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
-    int32_t *heap;         /* by time: [working] ranks; the first one ends its action first */
-    int32_t working;       /* the number of ranks in the heap */
-    int64_t clock;         /* by time: the current time */
+    int32_t *heap;                    /* [working] ranks; the first one ends its action first */
+    int32_t working;                  /* the number of ranks in the heap */
+    int64_t clock;                    /* the current time or turn */
     /* [stage][micro-batch][2], when the input and the gradient of the output arrive, or
      * DPARI_NOT_GIVEN */
     int64_t *given;
@@ -3398,17 +3354,6 @@ typedef struct dpari_turns {
     int idle;     /* 1 if idle actions take a turn */
     int too_long; /* 1 if a time exceeded INT64_MAX */
 } dpari_turns;
-
-/* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
-static int32_t dpari_lower_receiver(const dpar_schedule *schedule, const dpar_action *action)
-{
-    if (action->kind == DPAR_ACTION_FORWARD) {
-        return dpari_schedule_behind(schedule, action->stage);
-    }
-    return dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)
-               ? dpari_schedule_before(schedule, action->stage)
-               : -1;
-}
 
 static int64_t *dpari_lower_given(const dpari_turns *turns, int32_t stage, int32_t micro,
                                   int backward)
@@ -3423,7 +3368,7 @@ static int64_t dpari_lower_arrival(const dpari_turns *turns, const dpar_action *
     if (action->kind == DPAR_ACTION_FORWARD) {
         return *dpari_lower_given(turns, action->stage, action->micro_batch, 0);
     }
-    if (dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)) {
+    if (dpari_action_is_gradient(action->kind)) {
         return *dpari_lower_given(turns, action->stage, action->micro_batch, 1);
     }
     return 0;
@@ -3443,35 +3388,6 @@ static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
            (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
-/* Fields of dpar_schedule_times that belong to no kind of action, numbered after the kinds. */
-enum {
-    DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
-    DPARI_LOWER_BYTES,
-    DPARI_LOWER_BANDWIDTH,
-    DPARI_LOWER_EACH
-};
-
-/* Returns the times of a kind, or `overlap` for kinds that take no time. */
-static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *times, int32_t kind)
-{
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return &times->forward;
-    case DPAR_ACTION_BACKWARD: return &times->backward;
-    case DPAR_ACTION_INPUT: return &times->input;
-    case DPAR_ACTION_WEIGHT: return &times->weight;
-    case DPAR_ACTION_UNSHARD: return &times->unshard;
-    case DPAR_ACTION_RESHARD: return &times->reshard;
-    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
-    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
-    case DPAR_ACTION_OFFLOAD: return &times->offload;
-    case DPAR_ACTION_RELOAD: return &times->reload;
-    case DPARI_LOWER_LATENCY: return &times->latency;
-    case DPARI_LOWER_BYTES: return &times->bytes;
-    case DPARI_LOWER_BANDWIDTH: return &times->bandwidth;
-    default: return &times->overlap;
-    }
-}
-
 /* The default time of a forward. A message takes 1 by default, which is so short that it only
  * decides the order of actions that are ready at the same moment: the action whose data passed
  * fewer messages is first, as it would be if messages took time. */
@@ -3481,6 +3397,7 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *time
  * I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
+    const dpar_stage_values *each;
     int64_t takes;
     if (times == NULL) {
         takes = action->kind <= DPAR_ACTION_WEIGHT || action->kind == DPAR_ACTION_RECOMPUTE
@@ -3488,10 +3405,8 @@ static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_act
                     : 0;
         return action->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
-        return 0;
-    }
-    takes = dpari_each_at(dpari_lower_each(times, action->kind), action->stage);
+    each = dpari_times_of(times, action->kind);
+    takes = each != NULL ? dpari_each_at(each, action->stage) : 0;
     if (action->kind == DPAR_ACTION_BACKWARD && takes == 0) {
         takes = dpari_each_at(&times->input, action->stage) +
                 dpari_each_at(&times->weight, action->stage);
@@ -3548,10 +3463,10 @@ static int32_t dpari_lower_pop(dpari_turns *turns)
     return first;
 }
 
-/* Makes an idle rank start its next action as soon as the inputs arrive. */
-static void dpari_lower_start(dpari_turns *turns, int32_t rank)
+/* Returns when the rank's next action ends if it starts as soon as its inputs have arrived. */
+static int64_t dpari_lower_end(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *head = &turns->head[rank];
+    const dpari_head *head = &turns->head[rank];
     int64_t takes = dpari_lower_cost(turns->times, &head->a[0]), from = turns->clock;
     from = dpari_most(from, dpari_lower_arrival(turns, &head->a[0]));
     if (head->a[0].joined) {
@@ -3562,8 +3477,17 @@ static void dpari_lower_start(dpari_turns *turns, int32_t rank)
                     ? both
                     : dpari_lower_sum(turns, takes, dpari_lower_cost(turns->times, &head->a[1]));
     }
-    head->done = dpari_lower_sum(turns, from, takes);
-    dpari_lower_push(turns, rank);
+    return dpari_lower_sum(turns, from, takes);
+}
+
+/* If the rank can run its next action, enters it in the heap. By turns it runs after `later` turns.
+ */
+static void dpari_lower_start(dpari_turns *turns, int32_t rank, int later)
+{
+    if (dpari_lower_ready(turns, rank)) {
+        turns->head[rank].done = turns->turns ? turns->clock + later : dpari_lower_end(turns, rank);
+        dpari_lower_push(turns, rank);
+    }
 }
 
 /* Moves a rank to its next action. If the rank can run it, the action starts now, or by turns in
@@ -3579,14 +3503,7 @@ static void dpari_lower_next(dpari_turns *turns, int32_t rank)
         head->a[0] = turns->from[head->at];
         head->a[1] = turns->from[head->at + head->a[0].joined];
     }
-    if (!dpari_lower_ready(turns, rank)) {
-        return;
-    }
-    if (turns->turns) {
-        dpari_ready_add(&turns->next, rank);
-    } else {
-        dpari_lower_start(turns, rank);
-    }
+    dpari_lower_start(turns, rank, 1);
 }
 
 /* Appends a SEND or RECV of the action's micro-batch to a rank's list. */
@@ -3606,7 +3523,7 @@ static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_act
  * same turn if it has the higher number, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
-    int32_t stage = dpari_lower_receiver(turns->in, action), peer;
+    int32_t stage = dpar_schedule_partner(turns->in, action->kind, action->stage), peer;
     int forward = action->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
@@ -3626,14 +3543,7 @@ static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action
                         action->stage, peer);
     dpari_lower_message(turns, peer, action, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
                         stage, rank);
-    if (!dpari_lower_ready(turns, peer)) {
-        return;
-    }
-    if (turns->turns) {
-        dpari_ready_add(peer > rank ? &turns->now : &turns->next, peer);
-    } else {
-        dpari_lower_start(turns, peer);
-    }
+    dpari_lower_start(turns, peer, peer < rank);
 }
 
 /* Writes a rank's next action, or joined pair, to its list. */
@@ -3679,31 +3589,6 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     return DPAR_E_STUCK;
 }
 
-/* Runs turns until no rank can continue. A turn visits the ranks that can continue, in ascending
- * order. */
-static void dpari_lower_by_turns(dpari_turns *turns)
-{
-    int32_t r;
-    while (*turns->next.top != 0) {
-        dpari_ready turn = turns->next;
-        turns->next = turns->now;
-        turns->now = turn;
-        for (r = dpari_ready_take(&turns->now); r >= 0; r = dpari_ready_take(&turns->now)) {
-            dpari_lower_step(turns, r);
-        }
-    }
-}
-
-/* Writes all actions in the order of the times at which they end. */
-static void dpari_lower_by_time(dpari_turns *turns)
-{
-    while (turns->working > 0) {
-        const int32_t r = dpari_lower_pop(turns);
-        turns->clock = turns->head[r].done;
-        dpari_lower_step(turns, r);
-    }
-}
-
 static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 {
     int32_t r;
@@ -3712,10 +3597,10 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
     for (r = 0; r < turns->in->ranks; r++) {
         dpari_lower_next(turns, r);
     }
-    if (turns->turns) {
-        dpari_lower_by_turns(turns);
-    } else {
-        dpari_lower_by_time(turns);
+    while (turns->working > 0) { /* writes all actions in the order in which they end */
+        r = dpari_lower_pop(turns);
+        turns->clock = turns->head[r].done;
+        dpari_lower_step(turns, r);
     }
     if (turns->too_long) {
         return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %ld", INT64_MAX);
@@ -3735,11 +3620,14 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
 {
-    int32_t i, kind;
+    const dpar_stage_values *const message[] = {&times->latency, &times->bytes, &times->bandwidth};
+    int32_t i, k;
     for (i = 0; i < stages; i++) {
-        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
-            const int64_t value = dpari_each_at(dpari_lower_each(times, kind), i);
-            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
+        for (k = 0; k < DPAR_ACTION_COUNT + 3; k++) { /* first the kinds, then the messages */
+            const dpar_stage_values *each =
+                k < DPAR_ACTION_COUNT ? dpari_times_of(times, k) : message[k - DPAR_ACTION_COUNT];
+            const int64_t value = each != NULL ? dpari_each_at(each, i) : 0;
+            const int64_t most = each == &times->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
                     why, "stage %d: a time, size or bandwidth is %ld; 0 to %ld are allowed", i,
@@ -3802,7 +3690,8 @@ static DPARI_COLD dpar_status dpari_lower_settings(dpar_schedule_lower_desc *how
         already |= 1u << DPAR_ACTION_REDUCE_GRAD;
     }
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
-        already |= DPARI_MESSAGES;
+        already |= 1u << DPAR_ACTION_SEND_F | 1u << DPAR_ACTION_RECV_F | 1u << DPAR_ACTION_SEND_B |
+                   1u << DPAR_ACTION_RECV_B;
     }
     status = dpari_lower_check(in, already, why);
     if (status != DPAR_OK || how->times == NULL || (how->passes & DPAR_LOWER_MESSAGES) == 0) {
@@ -3819,7 +3708,8 @@ static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
     int32_t r, stage;
     for (r = 0; r < schedule->ranks; r++) {
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
-            stage = dpari_lower_receiver(schedule, &schedule->action[k]);
+            stage = dpar_schedule_partner(schedule, schedule->action[k].kind,
+                                          schedule->action[k].stage);
             if (stage >= 0 && schedule->rank_of[stage] != r) {
                 total += 2;
                 if (count != NULL) {
@@ -3851,22 +3741,14 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* Returns the bytes of the two sets of ready ranks, or of the heap. */
-static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
-{
-    return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
-                                                 : dpari_whole_words(4 * (int64_t)in->ranks);
-}
-
-/* Returns the bytes of the schedule, the heads, the sets or the heap, the counts of remaining
+/* Returns the bytes of the schedule, the heads, the heap, the counts of remaining
  * backwards, and the arrivals, or -1 if there is no such schedule. */
-static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
-                                int64_t actions)
+static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
 {
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
-                           dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
+                           dpari_whole_words(4 * (int64_t)in->ranks) + 8 * (int64_t)in->stages +
                            16 * (int64_t)in->stages * in->micro_batches;
 }
 
@@ -3896,13 +3778,8 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     turns->from = first ? turns->out->action : schedule->action;
     turns->head = (dpari_head *)(void *)work;
     work = (char *)(turns->head + schedule->ranks);
-    if (turns->turns) {
-        dpari_ready_init(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
-        dpari_ready_init(&turns->next, schedule->ranks,
-                         turns->now.top + dpari_ready_words(schedule->ranks));
-    }
     turns->heap = (int32_t *)(void *)work;
-    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
+    left = (int64_t *)(void *)(work + dpari_whole_words(4 * (int64_t)schedule->ranks));
     turns->given = left + schedule->stages;
     dpari_lower_backwards(schedule, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
@@ -3943,8 +3820,8 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_out(out, in, actions, dpari_lower_size(in, how, actions), mem,
-                                     bytes, &work, why);
+    dpar_status st =
+        dpari_lower_out(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -4097,15 +3974,13 @@ static void dpari_held_before(dpari_held *held, const dpar_action *action, int32
     for (i = 0; i <= action->joined; i++) {
         int forward = action[i].kind == DPAR_ACTION_FORWARD || action[i].kind == DPAR_ACTION_RECV_F;
         if (forward || action[i].kind == DPAR_ACTION_RECV_B ||
-            dpari_kind_in(action[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_action_is_gradient(action[i].kind)) {
             dpari_held_need(held, &action[i], forward, begin);
         }
     }
-    if ((action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B) &&
-        channel != DPAR_CHANNEL_EDGE) {
-        while (held->first[q] >= 0) {
-            dpari_held_pop(held, q, begin);
-        }
+    while (dpari_action_is_send(action->kind) && channel != DPAR_CHANNEL_EDGE &&
+           held->first[q] >= 0) {
+        dpari_held_pop(held, q, begin);
     }
 }
 
@@ -4118,7 +3993,7 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     for (k = begin; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
         const dpar_action *action = &schedule->action[k];
         dpari_held_before(held, action, channel, begin);
-        if (dpari_kind_in(action->kind, DPARI_RECEIVES)) {
+        if (dpari_action_is_receive(action->kind)) {
             dpari_held_add(held, k, begin);
             continue;
         }
@@ -4129,28 +4004,17 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     for (k = begin; k < schedule->begin[r + 1];
          k++) { /* receives that no action needs, in their order */
         int32_t q = held->one_queue ? 0 : schedule->action[k].peer;
-        if (dpari_kind_in(schedule->action[k].kind, DPARI_RECEIVES) && held->first[q] == k) {
+        if (dpari_action_is_receive(schedule->action[k].kind) && held->first[q] == k) {
             dpari_held_pop(held, q, begin);
         }
     }
-}
-
-/* Returns the number of actions in the longest list. */
-DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
-{
-    int64_t most = 0;
-    int32_t r;
-    for (r = 0; r < schedule->ranks; r++) {
-        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
-    }
-    return most;
 }
 
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
-                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_schedule_longest(in) +
                            dpari_whole_words((int64_t)in->stages * in->micro_batches);
 }
 
@@ -4171,7 +4035,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     h.first = (int64_t *)(void *)work;
     h.last = h.first + in->ranks;
     h.next = h.last + in->ranks;
-    h.given = (uint8_t *)(h.next + dpari_late_longest(in));
+    h.given = (uint8_t *)(h.next + dpari_schedule_longest(in));
     h.one_queue = channel == DPAR_CHANNEL_ANY;
     dpari_zero(h.given, (size_t)in->stages * (size_t)in->micro_batches);
     for (r = 0; r < in->ranks; r++) {
@@ -4199,7 +4063,7 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
     if (h.passes == DPAR_LOWER_LATE_RECV) {
         return dpari_late_size(in);
     }
-    return dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
+    return dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
@@ -4299,14 +4163,6 @@ typedef struct dpari_proof {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Writes an action without its partner in a pair, which may not exist. */
-static void dpari_proof_put(const dpar_action *action, dpar_text *text)
-{
-    dpar_action one = *action;
-    one.joined = 0;
-    dpar_action_write(&one, text);
-}
-
 /* Appends `form`, with `number` in place of '#', `action` in place of the first '@' and `other` in
  * place of the second. */
 static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
@@ -4316,7 +4172,7 @@ static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
         if (*form == '#') {
             dpari_text_int(text, number);
         } else if (*form == '@') {
-            dpari_proof_put(action, text);
+            dpari_action_put(action, text);
             action = other;
         } else {
             dpari_text_char(text, *form);
@@ -4362,16 +4218,6 @@ static dpar_status dpari_proof_say_pair(const dpari_proof *proof, int32_t r,
                                         const dpar_action *other)
 {
     return dpari_proof_report(proof, r, action, form, 0, other);
-}
-
-static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
-{
-    dpar_action a;
-    dpari_zero(&a, sizeof(a));
-    a.kind = (uint8_t)kind;
-    a.stage = (uint16_t)stage;
-    a.micro_batch = (uint16_t)micro;
-    return a;
 }
 
 /* Returns the smallest kind of a set. */
@@ -4497,12 +4343,6 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* Returns the direction of a message: 0 with the forward, 1 with the backward. */
-static int dpari_proof_way(int32_t kind)
-{
-    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
-}
-
 /* Returns the cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
@@ -4626,7 +4466,7 @@ static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const 
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
-    dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
+    dpar_action needs = dpari_action_of(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
         return dpari_proof_say_pair(proof, r, action, "@ comes after @, which needs it", &needs);
     }
@@ -4668,7 +4508,7 @@ static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const 
     }
     if (twin != 0) {
         dpar_action other =
-            dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
+            dpari_action_of(dpari_proof_kind(twin), action->stage, action->micro_batch);
         return dpari_proof_say_pair(
             proof, r, &other, "@ and @ exclude each other, because a B is I and W in one", action);
     }
@@ -4760,7 +4600,7 @@ static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, ui
          kind <= DPAR_ACTION_RECV_B && (proof->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
         int32_t there = dpar_schedule_partner(proof->s, kind, stage);
         if (there >= 0 && proof->s->rank_of[there] != proof->s->rank_of[stage] &&
-            (!dpari_proof_way(kind) || (proof->kinds & DPARI_SET_TRAINING) != 0)) {
+            (!dpari_message_way(kind) || (proof->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
         }
     }
@@ -4772,9 +4612,9 @@ static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage,
     uint32_t seen = dpari_proof_at(proof, stage, micro)->seen;
     uint32_t set = dpari_proof_expected(proof, stage, seen),
              extra = seen & ~set & DPARI_SET_MESSAGES;
-    dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
+    dpar_action a = dpari_action_of(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
-        a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
+        a = dpari_action_of(dpari_proof_kind(set & ~seen), stage, micro);
         return dpari_proof_say(proof, proof->s->rank_of[stage], &a, "@ is missing");
     }
     if (extra != 0) {
@@ -4853,7 +4693,7 @@ static void dpari_proof_number(const dpari_proof *proof, int32_t r)
         const dpar_action *action = &proof->s->action[i];
         if (dpari_proof_is(action->kind, DPARI_SET_SENDS)) {
             dpari_proof_at(proof, action->stage, action->micro_batch)
-                ->send[dpari_proof_way(action->kind)] = proof->key[2 * action->peer]++;
+                ->send[dpari_message_way(action->kind)] = proof->key[2 * action->peer]++;
         }
     }
     dpari_proof_forget(proof, r, 0);
@@ -4880,7 +4720,7 @@ static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
         const dpar_action *action = &proof->s->action[i];
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t n = proof->key[2 * action->peer]++;
-            if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
+            if (dpari_proof_mate_cell(proof, action)->send[dpari_message_way(action->kind)] != n) {
                 return dpari_proof_report(proof, r, action,
                                           "@ is in the place where rank # sends @; without tags "
                                           "(NCCL) it receives the wrong data",
@@ -5160,7 +5000,7 @@ static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *bl
     } else if (action->kind != DPAR_ACTION_FORWARD) {
         kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
     }
-    blocked->needs = dpari_proof_action(kind, from, action->micro_batch);
+    blocked->needs = dpari_action_of(kind, from, action->micro_batch);
     blocked->other_rank = proof->s->rank_of[from];
     blocked->other = dpari_proof_stuck(proof, blocked->other_rank);
 }
@@ -5312,16 +5152,12 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
 /* Checks everything except the order of channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
-    const dpar_schedule *schedule = proof->s;
     dpar_status st = dpari_proof_kinds(proof);
     int32_t r;
-    for (r = 0; r < schedule->stages && st == DPAR_OK; r++) {
-        if (schedule->rank_of[r] >= schedule->ranks) {
-            st = dpari_wrong(proof->why, "rank_of[%d] is %d, but there are only %d ranks", r,
-                             (int32_t)schedule->rank_of[r], schedule->ranks);
-        }
+    if (st == DPAR_OK) {
+        st = dpari_schedule_check_ranks(proof->s, proof->why);
     }
-    for (r = 0; r < schedule->ranks && st == DPAR_OK; r++) {
+    for (r = 0; r < proof->s->ranks && st == DPAR_OK; r++) {
         st = dpari_proof_list(proof, r);
     }
     if (st == DPAR_OK) {
@@ -5351,15 +5187,26 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 
 /* ---- transports ------------------------------------------------------------------------------ */
 
-/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
-static int32_t dpari_proof_key(const dpari_proof *proof, const dpar_action *action)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_transport_check(int32_t transport, int32_t capacity,
+                                                            dpar_why *why)
 {
-    switch (proof->transport) {
-    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(action->kind);
-    case DPAR_TRANSPORT_PAIR: return 2 * action->peer;
+    if (transport < 0 || transport >= DPAR_TRANSPORT_COUNT) {
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", transport,
+                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
+    }
+    if (transport == DPAR_TRANSPORT_EAGER && capacity < 1) {
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", capacity);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL int32_t dpari_transport_queue(int32_t transport, int32_t kind, int32_t peer)
+{
+    switch (transport) {
+    case DPAR_TRANSPORT_DIRECTION: return dpari_message_way(kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * peer;
     case DPAR_TRANSPORT_EDGE:
-    case DPAR_TRANSPORT_EAGER:
-        return 2 * action->peer + dpari_proof_is(action->kind, DPARI_SET_SENDS);
+    case DPAR_TRANSPORT_EAGER: return 2 * peer + dpari_action_is_send(kind);
     default: return 0;
     }
 }
@@ -5375,7 +5222,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
         if (!dpari_proof_is(action->kind, DPARI_SET_MESSAGES)) {
             continue;
         }
-        last = &proof->key[dpari_proof_key(proof, action)];
+        last = &proof->key[dpari_transport_queue(proof->transport, action->kind, action->peer)];
         proof->link[i].next = -1;
         proof->link[i].first = *last < 0 ? i : proof->link[*last].first;
         proof->link[i].head = proof->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
@@ -5385,7 +5232,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
         *last = i;
         if (sends) {
             dpari_proof_at(proof, action->stage, action->micro_batch)
-                ->send[dpari_proof_way(action->kind)] = i;
+                ->send[dpari_message_way(action->kind)] = i;
         }
     }
     proof->key[0] = proof->key[1] = -1;
@@ -5406,7 +5253,7 @@ static void dpari_proof_connect(dpari_proof *proof)
         const dpar_action *action = &proof->s->action[i];
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t send =
-                dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)];
+                dpari_proof_mate_cell(proof, action)->send[dpari_message_way(action->kind)];
             proof->link[i].mate = send;
             proof->link[send].mate = i;
         }
@@ -5455,15 +5302,11 @@ dpari_proof_arguments(const dpar_schedule *schedule, const dpar_schedule_check_d
                       int64_t bytes, dpar_why *why)
 {
     int64_t needed;
-    dpar_status st;
-    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", how->transport,
-                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
+    dpar_status st =
+        how != NULL ? dpari_transport_check(how->transport, how->capacity, why) : DPAR_OK;
+    if (st == DPAR_OK) {
+        st = dpari_proof_shape(schedule, why);
     }
-    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
-        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
-    }
-    st = dpari_proof_shape(schedule, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -5558,12 +5401,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *slots, const dpar_act
 /* Returns the capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *schedule)
 {
-    int64_t most = 0;
-    int32_t r;
-    for (r = 0; r < schedule->ranks; r++) {
-        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
-    }
-    return dpari_least(most, DPAR_SLOT_NONE);
+    return dpari_least(dpari_schedule_longest(schedule), DPAR_SLOT_NONE);
 }
 
 DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule)
@@ -5592,8 +5430,7 @@ static void dpari_slots_init(dpari_slots *slots, const dpar_schedule *schedule, 
     slots->weight.free = slots->send.free + dpari_slots_room(schedule);
     slots->in_flight = in_flight;
     for (i = 0; i < schedule->begin[schedule->ranks]; i++) {
-        int kind = schedule->action[i].kind;
-        slots->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
+        slots->messages |= dpari_action_is_message(schedule->action[i].kind);
     }
 }
 
@@ -5607,9 +5444,9 @@ static void dpari_slots_sent(dpari_slots *slots)
     }
     do {
         action = &slots->s->action[slots->at++];
-    } while (action->kind != DPAR_ACTION_SEND_F && action->kind != DPAR_ACTION_SEND_B);
+    } while (!dpari_action_is_send(action->kind));
     dpari_slots_free(&slots->send,
-                     dpari_slots_at(slots, action)->send[action->kind == DPAR_ACTION_SEND_B]);
+                     dpari_slots_at(slots, action)->send[dpari_message_way(action->kind)]);
 }
 
 /* Assigns the slots of an F, B or I: that of its received input, which becomes free, and one for
@@ -5618,8 +5455,7 @@ static void dpari_slots_pass(dpari_slots *slots, const dpar_action *action, dpar
 {
     dpari_slots_cell *cell = dpari_slots_at(slots, action);
     int way = action->kind != DPAR_ACTION_FORWARD;
-    int32_t across = way ? dpari_schedule_before(slots->s, action->stage)
-                         : dpari_schedule_behind(slots->s, action->stage);
+    int32_t across = dpar_schedule_partner(slots->s, action->kind, action->stage);
     out->receive = cell->receive[way];
     dpari_slots_free(&slots->receive, out->receive);
     if (slots->messages && across >= 0 &&
@@ -5632,11 +5468,11 @@ static void dpari_slots_message(dpari_slots *slots, const dpar_action *action,
                                 dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(slots, action);
-    if (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B) {
-        out->receive = cell->receive[action->kind == DPAR_ACTION_RECV_B] =
-            dpari_slots_take(&slots->receive);
+    const int way = dpari_message_way(action->kind);
+    if (dpari_action_is_receive(action->kind)) {
+        out->receive = cell->receive[way] = dpari_slots_take(&slots->receive);
     } else {
-        out->send = cell->send[action->kind == DPAR_ACTION_SEND_B];
+        out->send = cell->send[way];
         dpari_slots_sent(slots);
     }
 }
@@ -5648,7 +5484,7 @@ DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *slots, const dpar_act
     const int takes = action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_RELOAD;
     const int frees = action->kind == DPAR_ACTION_BACKWARD || action->kind == DPAR_ACTION_WEIGHT ||
                       action->kind == DPAR_ACTION_OFFLOAD;
-    if (action->kind >= DPAR_ACTION_SEND_F && action->kind <= DPAR_ACTION_RECV_B) {
+    if (dpari_action_is_message(action->kind)) {
         dpari_slots_message(slots, action, out);
         return;
     }
@@ -5668,8 +5504,7 @@ DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *slots, const dpar_act
     if (action->kind == DPAR_ACTION_WEIGHT) {
         dpari_slots_free(&slots->weight, cell->weight);
     }
-    if (action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_BACKWARD ||
-        action->kind == DPAR_ACTION_INPUT) {
+    if (action->kind == DPAR_ACTION_FORWARD || dpari_action_is_gradient(action->kind)) {
         dpari_slots_pass(slots, action, out);
     }
 }
@@ -5877,12 +5712,6 @@ DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t by
     return at;
 }
 
-/* True if messages of this transport, which was checked, wait for other messages. */
-static int dpari_sim_lines(int32_t transport)
-{
-    return transport >= DPAR_TRANSPORT_RANK;
-}
-
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
  * the bytes. */
 static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
@@ -5913,7 +5742,7 @@ static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
         sim->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         sim->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
     }
-    if (dpari_sim_lines(sim->transport)) {
+    if (sim->transport >= DPAR_TRANSPORT_RANK) { /* messages wait for other messages */
         sim->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*sim->link));
         sim->line =
             (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*sim->line));
@@ -5932,11 +5761,6 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedu
 }
 
 /* ---- times and bytes ------------------------------------------------------------------------- */
-
-static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
-{
-    return e->each != NULL ? e->each[stage] : e->all;
-}
 
 /* Adds a number of 0 or more to *sum. Returns 0 if the sum would exceed INT64_MAX. */
 static int dpari_sum(int64_t *sum, int64_t more)
@@ -5978,8 +5802,9 @@ DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t w
 static dpar_status dpari_sim_edge(const dpar_schedule_times *times, int32_t stage, int64_t *edge,
                                   int64_t *turn, dpar_why *why)
 {
-    int64_t latency = dpari_each(&times->latency, stage), bytes = dpari_each(&times->bytes, stage);
-    int64_t bandwidth = dpari_each(&times->bandwidth, stage), left = 0;
+    int64_t latency = dpari_each_at(&times->latency, stage),
+            bytes = dpari_each_at(&times->bytes, stage);
+    int64_t bandwidth = dpari_each_at(&times->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
         return dpari_wrong(why,
                            "stage %d: latency=%ld, bytes=%ld, bandwidth=%ld; 0 or more are allowed",
@@ -6028,25 +5853,16 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
                                    int32_t stage, dpar_why *why)
 {
     int kind;
-    dpari_zero(st->cost, sizeof(st->cost));
-    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&times->forward, stage);
-    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&times->backward, stage);
-    st->cost[DPAR_ACTION_INPUT] = dpari_each(&times->input, stage);
-    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&times->weight, stage);
-    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&times->unshard, stage);
-    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&times->reshard, stage);
-    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&times->reduce_grad, stage);
-    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&times->recompute, stage);
-    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&times->offload, stage);
-    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&times->reload, stage);
-    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&times->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
+        const dpar_stage_values *each = dpari_times_of(times, kind);
+        st->cost[kind] = each != NULL ? dpari_each_at(each, stage) : 0;
         if (st->cost[kind] < 0) {
             return dpari_wrong(why, "stage %d: the time of %s is %ld; 0 or more are allowed", stage,
                                kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
                                st->cost[kind]);
         }
     }
+    st->overlap = st->cost[DPAR_ACTION_IDLE];
     st->cost[DPAR_ACTION_IDLE] = 0;
     if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
         st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
@@ -6070,9 +5886,9 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *ti
 {
     int count =
         dpari_sim_capped(times) && times->hold_forward.each == NULL && times->hold_forward.all == 0;
-    st->hold[0] = count ? 1 : dpari_each(&times->hold_forward, stage);
-    st->hold[1] = count ? 0 : dpari_each(&times->hold_input, stage);
-    st->hold[2] = count ? -1 : dpari_each(&times->hold_weight, stage);
+    st->hold[0] = count ? 1 : dpari_each_at(&times->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each_at(&times->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each_at(&times->hold_weight, stage);
 }
 
 /* Sets the values of all stages, and adds hold_always to the bytes that each rank holds. */
@@ -6082,7 +5898,7 @@ static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *t
     int side;
     for (i = 0; i < sim->s.stages; i++) {
         dpari_sim_stage *st = &sim->stage[i];
-        int64_t always = dpari_each(&times->hold_always, i);
+        int64_t always = dpari_each_at(&times->hold_always, i);
         dpar_status status = dpari_sim_costs(st, times, i, why);
         for (side = 0; side < 2 && status == DPAR_OK; side++) {
             status = dpari_sim_side(sim, times, i, side, why);
@@ -6111,9 +5927,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
     const dpar_schedule *schedule = &sim->s;
     int32_t *head = sim->scratch, *mark = head + schedule->ranks, *next = mark + schedule->ranks;
     int32_t r, i, side;
-    for (i = 0; i < schedule->ranks + 2 * schedule->stages; i++) {
-        sim->wire[i] = 0;
-    }
+    dpari_zero(sim->wire, 8 * ((size_t)schedule->ranks + 2 * (size_t)schedule->stages));
     if (sim->links == DPAR_CONTENTION_RANK) {
         return;
     }
@@ -6164,22 +5978,6 @@ static int dpari_sim_way(int kind)
     }
 }
 
-static int dpari_sim_is_message(int kind)
-{
-    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
-}
-
-static int dpari_sim_is_send(int kind)
-{
-    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
-}
-
-/* Returns the direction of a message. */
-static int dpari_sim_message_way(int kind)
-{
-    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
-}
-
 /* Returns the side of the stage on which a message's other end is. */
 static int dpari_sim_message_side(int kind)
 {
@@ -6189,17 +5987,14 @@ static int dpari_sim_message_side(int kind)
 /* Returns the row of a kind in the table, or -1 if such actions are not entered. */
 static int dpari_sim_row(int kind)
 {
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return DPARI_AT_WORK;
-    case DPAR_ACTION_BACKWARD:
-    case DPAR_ACTION_INPUT: return DPARI_AT_WORK + 1;
-    case DPAR_ACTION_WEIGHT: return DPARI_AT_WEIGHT;
-    case DPAR_ACTION_SEND_F: return DPARI_AT_SEND;
-    case DPAR_ACTION_SEND_B: return DPARI_AT_SEND + 1;
-    case DPAR_ACTION_RECV_F: return DPARI_AT_RECV;
-    case DPAR_ACTION_RECV_B: return DPARI_AT_RECV + 1;
-    default: return -1;
+    const int way = dpari_sim_way(kind);
+    if (way < 0) {
+        return kind == DPAR_ACTION_WEIGHT ? DPARI_AT_WEIGHT : -1;
     }
+    if (dpari_action_is_message(kind)) {
+        return (dpari_action_is_send(kind) ? DPARI_AT_SEND : DPARI_AT_RECV) + way;
+    }
+    return DPARI_AT_WORK + way;
 }
 
 /* Begins a message with an action: "rank 2: 2B1". */
@@ -6235,12 +6030,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
                                                            int32_t stage, int32_t micro)
 {
     dpar_text t;
-    dpar_action other;
     if (why != NULL) {
-        dpari_zero(&other, sizeof(other));
-        other.kind = (uint8_t)kind;
-        other.stage = (uint16_t)stage;
-        other.micro_batch = (uint16_t)micro;
+        const dpar_action other = dpari_action_of(kind, stage, micro);
         dpari_sim_name(why, rank, action, &t);
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -6259,11 +6050,11 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     const int32_t k = action->micro_batch, slices = sim->s.slices;
     const int way = dpari_sim_way(action->kind);
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
-    if (dpari_sim_is_message(action->kind)) {
+    if (dpari_action_is_message(action->kind)) {
         if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
             return dpari_sim_wrong(why, rank, action, " has no partner on another rank");
         }
-        if (dpari_sim_is_send(action->kind) &&
+        if (dpari_action_is_send(action->kind) &&
             !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
             return dpari_sim_say(why, rank, action, before, work, action->stage, k);
         }
@@ -6373,7 +6164,7 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
     }
     if (action->joined &&
         (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
-         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
+         !dpari_action_is_gradient(action[1].kind))) {
         return dpari_sim_wrong(why, rank, action,
                                " is joined, but it is not an F that a B or I follows");
     }
@@ -6383,8 +6174,7 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
 /* True if the run sends a message after an action of this kind. */
 static int dpari_sim_makes_message(const dpari_sim *sim, int kind)
 {
-    return sim->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
-                        : dpari_sim_way(kind) >= 0;
+    return sim->lowered ? dpari_action_is_send(kind) : dpari_sim_way(kind) >= 0;
 }
 
 /* Checks action i, enters it in the table, and adds its time and bytes. */
@@ -6434,12 +6224,9 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
 static dpar_status dpari_sim_list(dpari_sim *sim, dpar_why *why)
 {
     const dpar_schedule *schedule = &sim->s;
-    const int64_t places = sim->cells * DPARI_AT_ROWS;
     int32_t r;
     int64_t i;
-    for (i = 0; i < places; i++) {
-        sim->where[i] = 0;
-    }
+    dpari_zero(sim->where, 4 * DPARI_AT_ROWS * (size_t)sim->cells);
     for (r = 0; r < schedule->ranks; r++) {
         dpari_sim_rank *q = &sim->rank[r];
         q->at = schedule->begin[r];
@@ -6508,8 +6295,8 @@ static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action 
 static int64_t dpari_sim_done(const dpari_sim *sim, uint32_t cause)
 {
     const dpar_action *action = &sim->s.action[cause - 1];
-    if (dpari_sim_is_message(action->kind)) {
-        int way = dpari_sim_message_way(action->kind);
+    if (dpari_action_is_message(action->kind)) {
+        int way = dpari_message_way(action->kind);
         cause = *dpari_sim_place(sim, DPARI_AT_WORK + way, sim->stage[action->stage].stage_at[way],
                                  action->micro_batch);
     }
@@ -6605,9 +6392,9 @@ static uint32_t dpari_sim_half(const dpari_sim *sim, const dpar_action *action, 
 {
     const dpari_sim_stage *st = &sim->stage[action->stage];
     int side = dpari_sim_message_side(action->kind);
-    int row = dpari_sim_is_send(action->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
+    int row = dpari_action_is_send(action->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
     *other = st->rank_at[side];
-    return *dpari_sim_place(sim, row + dpari_sim_message_way(action->kind), st->stage_at[side],
+    return *dpari_sim_place(sim, row + dpari_message_way(action->kind), st->stage_at[side],
                             action->micro_batch);
 }
 
@@ -6628,7 +6415,7 @@ static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j
 static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_t end)
 {
     const dpar_action *action = &sim->s.action[i];
-    if (!dpari_sim_is_send(action->kind)) {
+    if (!dpari_action_is_send(action->kind)) {
         dpari_sim_idle(sim, q, (uint32_t)i + 1, end);
     } else {
         q->communication += end - q->free;
@@ -6639,16 +6426,12 @@ static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_
 
 /* ---- queues and buffers ---------------------------------------------------------------------- */
 
-/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
+/* Returns the queue of its rank in which a message waits. */
 static int32_t dpari_sim_queue(const dpari_sim *sim, const dpar_action *action)
 {
-    const int32_t peer = sim->stage[action->stage].rank_at[dpari_sim_message_side(action->kind)];
-    switch (sim->transport) {
-    case DPAR_TRANSPORT_RANK: return 0;
-    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(action->kind);
-    case DPAR_TRANSPORT_PAIR: return 2 * peer;
-    default: return 2 * peer + dpari_sim_is_send(action->kind);
-    }
+    return dpari_transport_queue(
+        sim->transport, action->kind,
+        sim->stage[action->stage].rank_at[dpari_sim_message_side(action->kind)]);
 }
 
 /* Appends message i to its queue. */
@@ -6659,7 +6442,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *sim, int64_t 
     dpari_sim_link *link = &sim->link[i];
     int32_t other;
     uint32_t half;
-    if (sim->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(action->kind)) {
+    if (sim->transport == DPAR_TRANSPORT_EAGER && !dpari_action_is_send(action->kind)) {
         return; /* its SEND represents it in the queue */
     }
     link->before = line->last;
@@ -6691,7 +6474,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *sim)
         for (pass = 0; pass < 2; pass++) {
             for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
                 const dpar_action *action = &schedule->action[i];
-                if (!dpari_sim_is_message(action->kind)) {
+                if (!dpari_action_is_message(action->kind)) {
                     continue;
                 }
                 if (pass == 0) { /* clears only the queues that are used: a rank has few peers */
@@ -6778,7 +6561,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_
                                                       int64_t j, int32_t other)
 {
     const dpar_action *action = &sim->s.action[i];
-    const int sends = dpari_sim_is_send(action->kind);
+    const int sends = dpari_action_is_send(action->kind);
     const int64_t send = sends ? i : j;
     const uint32_t before = sends ? sim->link[j].before : sim->link[send].before;
     int32_t rank;
@@ -6846,7 +6629,7 @@ static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_actio
             return 1;
         }
         (void)dpari_sim_meet(sim, i, q->free, j, -2 - sim->end[j]);
-    } else if (dpari_sim_is_send(action->kind)) {
+    } else if (dpari_action_is_send(action->kind)) {
         sim->end[i] = sim->end[j] = dpari_sim_send(sim, &sim->stage[action->stage],
                                                    dpari_sim_message_side(action->kind), q->free);
         sim->arrive[j] = sim->end[j];
@@ -6873,8 +6656,8 @@ static void dpari_sim_run(dpari_sim *sim)
             if (action->kind == DPAR_ACTION_IDLE) {
                 q->at++;
             } else {
-                going = dpari_sim_is_message(action->kind) ? dpari_sim_message(sim, q, action)
-                                                           : dpari_sim_work(sim, q, action);
+                going = dpari_action_is_message(action->kind) ? dpari_sim_message(sim, q, action)
+                                                              : dpari_sim_work(sim, q, action);
             }
         }
     }
@@ -6895,12 +6678,12 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
-    if (dpari_sim_is_message(action->kind)) {
+    if (dpari_action_is_message(action->kind)) {
         at = dpari_sim_half(sim, action, &other);
         want.stage =
             (uint16_t)sim->stage[action->stage].stage_at[dpari_sim_message_side(action->kind)];
         want.kind =
-            (uint8_t)(dpari_sim_is_send(action->kind) ? action->kind + 1 : action->kind - 1);
+            (uint8_t)(dpari_action_is_send(action->kind) ? action->kind + 1 : action->kind - 1);
     } else {
         int64_t begin = 0;
         uint32_t cause = 0;
@@ -6976,7 +6759,7 @@ static dpar_status dpari_sim_finished(dpari_sim *sim, dpar_why *why)
 /* True if an action of this kind occupies its rank: work, and messages of blocking transports. */
 static int dpari_sim_holds(const dpari_sim *sim, int kind)
 {
-    if (dpari_sim_is_message(kind)) {
+    if (dpari_action_is_message(kind)) {
         return sim->sends == DPAR_SEND_MODE_BLOCKING || sim->sends == DPARI_SENDS_EAGER;
     }
     return kind != DPAR_ACTION_IDLE;
@@ -7041,8 +6824,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_
     if (since >= until || clock < o->first) {
         return;
     }
-    if (!dpari_sim_is_send(kind)) {
-        done = dpari_sim_done(sim, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : sim->cause[i]);
+    if (!dpari_action_is_send(kind)) {
+        done = dpari_sim_done(sim, dpari_action_is_message(kind) ? (uint32_t)i + 1 : sim->cause[i]);
     }
     done = dpari_most(done, since);
     o->dependency -= done - since;
@@ -7065,7 +6848,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_si
         }
         if (dpari_sim_holds(sim, action->kind)) {
             int64_t until = sim->end[i];
-            until -= dpari_sim_is_message(action->kind) ? 0 : dpari_sim_takes(sim, action);
+            until -= dpari_action_is_message(action->kind) ? 0 : dpari_sim_takes(sim, action);
             while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_ACTION_FORWARD)) {
                 ahead++;
             }
@@ -7093,11 +6876,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *sim,
         sim->rank[i].held = 0;
     }
     for (i = 0; i < schedule->stages; i++) {
-        sim->rank[schedule->rank_of[i]].held += dpari_each(&times->hold_always, i);
+        sim->rank[schedule->rank_of[i]].held += dpari_each_at(&times->hold_always, i);
     }
     for (i = 0; i < schedule->ranks; i++) {
         dpari_sim_rank *q = &sim->rank[i];
-        const int64_t cap = dpari_each(&times->cap, i);
+        const int64_t cap = dpari_each_at(&times->cap, i);
         if (cap > 0) {
             dpari_sim_starved(sim, q, schedule->begin[i], cap);
             q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
@@ -7112,7 +6895,7 @@ static void dpari_sim_critical(const dpari_sim *sim, dpar_timing *out)
     for (i = sim->last; i >= 0; i = dpari_sim_before(sim, i)) {
         const dpar_action *action = &sim->s.action[i];
         out->path_actions++;
-        if (!dpari_sim_is_message(action->kind)) {
+        if (!dpari_action_is_message(action->kind)) {
             out->path_compute += dpari_sim_takes(sim, action);
         }
     }
@@ -7192,7 +6975,7 @@ static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
             const int idle = action->kind == DPAR_ACTION_IDLE;
             const int64_t stop = idle ? clock : sim->end[i];
             int64_t go = clock;
-            if (!idle && !dpari_sim_is_message(action->kind)) {
+            if (!idle && !dpari_action_is_message(action->kind)) {
                 go = stop - dpari_sim_takes(sim, pair ? action - 1 : action);
             }
             clock = dpari_sim_holds(sim, action->kind) ? stop : clock;
@@ -7212,6 +6995,7 @@ static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
 static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
                                      const dpar_schedule_times *times, dpar_why *why)
 {
+    dpar_status st;
     int32_t i;
     if (!dpari_sim_fits(schedule) || schedule->begin[0] != 0) {
         return dpari_wrong(
@@ -7225,16 +7009,14 @@ static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", i,
                                schedule->begin[i], schedule->begin[i + 1]);
         }
-        if (dpari_each(&times->cap, i) < 0) {
+        if (dpari_each_at(&times->cap, i) < 0) {
             return dpari_wrong(why, "rank %d: cap is %ld; 0 or more are allowed", i,
-                               dpari_each(&times->cap, i));
+                               dpari_each_at(&times->cap, i));
         }
     }
-    for (i = 0; i < schedule->stages; i++) {
-        if (schedule->rank_of[i] >= schedule->ranks) {
-            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)schedule->rank_of[i], schedule->ranks);
-        }
+    st = dpari_schedule_check_ranks(schedule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     if (times->sends < 0 || times->sends >= DPAR_SEND_MODE_COUNT || times->links < 0 ||
         times->links >= DPAR_CONTENTION_COUNT) {
@@ -7246,12 +7028,9 @@ static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
         return dpari_wrong(why, "sends=%d, links=%d; only buffered sends (0) can share links",
                            times->sends, times->links);
     }
-    if (times->transport < 0 || times->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", times->transport,
-                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
-    }
-    if (times->transport == DPAR_TRANSPORT_EAGER && times->capacity < 1) {
-        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", times->capacity);
+    st = dpari_transport_check(times->transport, times->capacity, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     if (times->transport != DPAR_TRANSPORT_NONE && (times->sends != 0 || times->links != 0)) {
         return dpari_wrong(why, "sends=%d, links=%d; both must be 0, because transport=%d is set",
@@ -7265,7 +7044,7 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *schedule)
     const int64_t n = schedule->begin[schedule->ranks];
     int64_t i;
     for (i = 0; i < n; i++) {
-        if (dpari_sim_is_message(schedule->action[i].kind)) {
+        if (dpari_action_is_message(schedule->action[i].kind)) {
             return 1;
         }
     }
@@ -7405,6 +7184,14 @@ static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
     closed->sum += product;
 }
 
+/* Sets the text of the formula and adds count x time. */
+static void dpari_closed_term(dpari_closed *closed, const char *formula, int64_t count,
+                              int64_t time)
+{
+    closed->formula = formula;
+    dpari_closed_add(closed, count, time);
+}
+
 /* Notes a condition if it does not hold and none was noted before. An empty condition means that
  * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, const char *condition)
@@ -7415,10 +7202,10 @@ DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, con
     return holds;
 }
 
-/* Adds count x (F + B). */
-static void dpari_closed_pair(dpari_closed *closed, int64_t count)
+/* Sets the text of the formula and adds count x (F + B). */
+static void dpari_closed_pair(dpari_closed *closed, const char *formula, int64_t count)
 {
-    dpari_closed_add(closed, count, closed->f);
+    dpari_closed_term(closed, formula, count, closed->f);
     dpari_closed_add(closed, count, closed->b);
 }
 
@@ -7431,7 +7218,7 @@ static void dpari_closed_work(dpari_closed *closed, int64_t *work)
     if (closed->rule == DPAR_SCHEDULE_DUALPIPE || closed->rule == DPAR_SCHEDULE_CHIMERA) {
         count /= 2; /* each stage has half of the micro-batches */
     }
-    dpari_closed_pair(&only, count);
+    dpari_closed_pair(&only, NULL, count);
     closed->over |= only.over;
     *work = only.sum;
 }
@@ -7440,15 +7227,14 @@ static void dpari_closed_work(dpari_closed *closed, int64_t *work)
 
 static void dpari_closed_zero_bubble(dpari_closed *closed)
 {
-    closed->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
-    if (!dpari_closed_need(closed, closed->w <= closed->i && closed->w <= closed->f,
-                           "W <= I and W <= F") ||
-        !dpari_closed_need(closed, closed->m >= closed->p, "m >= p")) {
+    const int64_t p = closed->p, m = closed->m, f = closed->f, i = closed->i, w = closed->w;
+    if (!dpari_closed_need(closed, w <= i && w <= f, "W <= I and W <= F") ||
+        !dpari_closed_need(closed, m >= p, "m >= p")) {
         return;
     }
-    dpari_closed_pair(closed, closed->m * closed->v);
-    dpari_closed_add(closed, closed->p - 1, closed->f);
-    dpari_closed_add(closed, closed->p - 1, closed->i - closed->w);
+    dpari_closed_pair(closed, "m v (F + I + W) + (p - 1) (F + I - W)", m * closed->v);
+    dpari_closed_add(closed, p - 1, f);
+    dpari_closed_add(closed, p - 1, i - w);
 }
 
 /* Adds 3 v m F for ZB-2P and ZBV, and for the makespan (p - 1) F more. */
@@ -7468,22 +7254,22 @@ static void dpari_closed_no_bubble(dpari_closed *closed, int span)
 
 static void dpari_closed_dual_idle(dpari_closed *closed)
 {
+    const int64_t f = closed->f, b = closed->b, w = closed->w, fb = closed->fb;
     int64_t h = closed->rule == DPAR_SCHEDULE_DUALPIPE ? closed->p / 2 : closed->p;
     dpari_closed with = *closed;
     closed->formula = closed->rule == DPAR_SCHEDULE_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)"
                                                              : "(p - 1) (FB + B - 3 W)";
     with.sum = 0;
-    dpari_closed_add(&with, 1, closed->fb);
-    dpari_closed_add(&with, 1, closed->b);
-    if (with.over || !dpari_closed_need(closed, closed->f == closed->i, "F = I") ||
-        !dpari_closed_need(closed, closed->fb >= closed->f && closed->fb >= closed->b,
-                           "FB >= F and FB >= B") ||
-        !dpari_closed_need(closed, closed->fb - closed->f <= closed->b, "FB <= F + B") ||
-        !dpari_closed_need(closed, closed->w <= closed->i, "W <= I")) {
+    dpari_closed_add(&with, 1, fb);
+    dpari_closed_add(&with, 1, b);
+    if (with.over || !dpari_closed_need(closed, f == closed->i, "F = I") ||
+        !dpari_closed_need(closed, fb >= f && fb >= b, "FB >= F and FB >= B") ||
+        !dpari_closed_need(closed, fb - f <= b, "FB <= F + B") ||
+        !dpari_closed_need(closed, w <= closed->i, "W <= I")) {
         closed->over |= with.over;
         return;
     }
-    dpari_closed_add(closed, h - 1, with.sum - 3 * closed->w);
+    dpari_closed_add(closed, h - 1, with.sum - 3 * w);
 }
 
 static void dpari_closed_dual(dpari_closed *closed)
@@ -7501,49 +7287,43 @@ static void dpari_closed_dual(dpari_closed *closed)
 static void dpari_closed_chimera(dpari_closed *closed)
 {
     int twice = closed->b / 2 == closed->f && closed->b % 2 == 0 && closed->b > 0;
-    closed->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
     (void)dpari_closed_need(closed, closed->b == closed->f || twice, "B = F or B = 2 F");
     (void)dpari_closed_need(closed, !twice || closed->m == closed->p, "m = p, if B = 2 F");
     (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
-    dpari_closed_pair(closed, closed->m);
+    dpari_closed_pair(closed, twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F",
+                      closed->m);
     dpari_closed_add(closed, (twice ? 2 : 1) * (closed->p - 2), closed->f);
 }
 
 static void dpari_closed_overlapped(dpari_closed *closed)
 {
-    closed->formula = "p (F + B) + (m - 1) FB";
     (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
     (void)dpari_closed_need(closed, closed->fb >= closed->b && closed->fb >= closed->f,
                             "FB >= F and FB >= B");
-    dpari_closed_pair(closed, closed->p);
+    dpari_closed_pair(closed, "p (F + B) + (m - 1) FB", closed->p);
     dpari_closed_add(closed, closed->m - 1, closed->fb);
 }
 
 static void dpari_closed_makespan(dpari_closed *closed)
 {
+    const int64_t p = closed->p, m = closed->m, v = closed->v;
     switch (closed->rule) {
     case DPAR_SCHEDULE_INTERLEAVED:
     case DPAR_SCHEDULE_BREADTH_FIRST:
-        closed->formula = "(m v + p - 1) (F + B)";
-        (void)dpari_closed_need(closed, closed->v == 1 || closed->m >= closed->p,
-                                "m >= p, or v = 1");
-        dpari_closed_pair(closed, closed->m * closed->v + closed->p - 1);
+        (void)dpari_closed_need(closed, v == 1 || m >= p, "m >= p, or v = 1");
+        dpari_closed_pair(closed, "(m v + p - 1) (F + B)", m * v + p - 1);
         break;
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_1F1B:
     case DPAR_SCHEDULE_EAGER_1F1B:
-        closed->formula = "(m + p - 1) (F + B)";
-        dpari_closed_pair(closed, closed->m + closed->p - 1);
+        dpari_closed_pair(closed, "(m + p - 1) (F + B)", m + p - 1);
         break;
     case DPAR_SCHEDULE_SEQ1F1B:
-        closed->formula = "(m s + p - 1) (F + B)";
-        dpari_closed_pair(closed, closed->m + closed->p - 1);
+        dpari_closed_pair(closed, "(m s + p - 1) (F + B)", m + p - 1);
         break;
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        closed->formula = "(m v + p - 1) F";
-        (void)dpari_closed_need(closed, closed->v == 1 || closed->m >= closed->p,
-                                "m >= p, or v = 1");
-        dpari_closed_add(closed, closed->m * closed->v + closed->p - 1, closed->f);
+        (void)dpari_closed_need(closed, v == 1 || m >= p, "m >= p, or v = 1");
+        dpari_closed_term(closed, "(m v + p - 1) F", m * v + p - 1, closed->f);
         break;
     case DPAR_SCHEDULE_ZB_H1:
     case DPAR_SCHEDULE_INTERLEAVED_ZB: dpari_closed_zero_bubble(closed); break;
@@ -7559,44 +7339,33 @@ static void dpari_closed_makespan(dpari_closed *closed)
 
 static void dpari_closed_latency(dpari_closed *closed)
 {
+    const int64_t p = closed->p, m = closed->m, f = closed->f, b = closed->b, c = closed->c;
     switch (closed->rule) {
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_EAGER_1F1B:
-        closed->formula = "2 (p - 1) c";
-        (void)dpari_closed_need(closed,
-                                closed->rule == DPAR_SCHEDULE_GPIPE ||
-                                    closed->c <= closed->f + closed->b - closed->c,
+        (void)dpari_closed_need(closed, closed->rule == DPAR_SCHEDULE_GPIPE || c <= f + b - c,
                                 "2 c <= F + B");
-        dpari_closed_add(closed, 2 * (closed->p - 1), closed->c);
+        dpari_closed_term(closed, "2 (p - 1) c", 2 * (p - 1), c);
         break;
     case DPAR_SCHEDULE_1F1B:
-        closed->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
-        (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
-        if (closed->p > 1) {
-            dpari_closed_add(closed,
-                             2 * (closed->p - 2) + 2 * (closed->m / closed->p) * (closed->p - 1),
-                             closed->c);
-        }
+        (void)dpari_closed_need(closed, m % p == 0, "p divides m");
+        dpari_closed_term(closed, "(2 (p - 2) + 2 m (p - 1) / p) c",
+                          p > 1 ? 2 * (p - 2) + 2 * (m / p) * (p - 1) : 0, c);
         break;
     case DPAR_SCHEDULE_INTERLEAVED:
-        closed->formula = "2 (p v - 1) c";
-        (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
-        (void)dpari_closed_need(closed, closed->c <= closed->f && closed->c <= closed->b,
-                                "c <= F and c <= B");
-        dpari_closed_add(closed, closed->p > 1 ? 2 * (closed->p * closed->v - 1) : 0, closed->c);
+        (void)dpari_closed_need(closed, m % p == 0, "p divides m");
+        (void)dpari_closed_need(closed, c <= f && c <= b, "c <= F and c <= B");
+        dpari_closed_term(closed, "2 (p v - 1) c", p > 1 ? 2 * (p * closed->v - 1) : 0, c);
         break;
     case DPAR_SCHEDULE_ZB_H1:
-        closed->formula = "4 (p - 1) c";
-        (void)dpari_closed_need(closed, closed->f == closed->i && closed->i == closed->w,
-                                "F = I = W");
-        (void)dpari_closed_need(closed, closed->c <= closed->f / 4, "4 c <= F");
-        (void)dpari_closed_need(closed, closed->m >= 2 * closed->p, "m >= 2 p");
-        dpari_closed_add(closed, 4 * (closed->p - 1), closed->c);
+        (void)dpari_closed_need(closed, f == closed->i && closed->i == closed->w, "F = I = W");
+        (void)dpari_closed_need(closed, c <= f / 4, "4 c <= F");
+        (void)dpari_closed_need(closed, m >= 2 * p, "m >= 2 p");
+        dpari_closed_term(closed, "4 (p - 1) c", 4 * (p - 1), c);
         break;
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        closed->formula = "(p - 1) c";
         (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
-        dpari_closed_add(closed, closed->p - 1, closed->c);
+        dpari_closed_term(closed, "(p - 1) c", p - 1, c);
         break;
     default: (void)dpari_closed_need(closed, 0, ""); break;
     }
@@ -7607,9 +7376,8 @@ static void dpari_closed_span(dpari_closed *closed)
     if (closed->rule == DPAR_SCHEDULE_ZB_2P || closed->rule == DPAR_SCHEDULE_ZBV) {
         dpari_closed_no_bubble(closed, 1);
     } else if (closed->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
-        closed->formula = "m F";
         (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
-        dpari_closed_add(closed, closed->m, closed->f);
+        dpari_closed_term(closed, "m F", closed->m, closed->f);
     } else { /* rank 0 starts first and ends last, so that its span is the makespan */
         dpari_closed_makespan(closed);
         if (closed->c > 0) {
@@ -7643,34 +7411,25 @@ DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *closed)
 static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
 {
     const int64_t p = closed->p;
-    int64_t peak = 0;
     switch (closed->rule) {
     case DPAR_SCHEDULE_ZBV:
         (void)dpari_closed_need(closed, closed->m >= 2 * p - 1, "m >= 2 p - 1");
-        closed->formula = "2 p";
-        peak = 2 * p;
+        dpari_closed_term(closed, "2 p", 2 * p, 1);
         break;
     case DPAR_SCHEDULE_V_HALF:
-        closed->formula = "2 floor((p + 2) / 2)";
-        peak = 2 * ((p + 2) / 2);
+        dpari_closed_term(closed, "2 floor((p + 2) / 2)", 2 * ((p + 2) / 2), 1);
         break;
     case DPAR_SCHEDULE_V_MIN:
-        closed->formula =
-            r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
-        peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
+        dpari_closed_term(
+            closed, r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)",
+            2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2), 1);
         break;
-    case DPAR_SCHEDULE_DUALPIPE:
-        closed->formula = "p + 1";
-        peak = p + 1;
-        break;
-    case DPAR_SCHEDULE_DUALPIPEV:
-        closed->formula = "2 p + 1";
-        peak = 2 * p + 1;
-        break;
+    case DPAR_SCHEDULE_DUALPIPE: dpari_closed_term(closed, "p + 1", p + 1, 1); break;
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_closed_term(closed, "2 p + 1", 2 * p + 1, 1); break;
     case DPAR_SCHEDULE_CHIMERA:
         (void)dpari_closed_need(closed, closed->m % p == 0, "p divides m");
-        closed->formula = "p / 2 + 1 + min(r, p - 1 - r)";
-        peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
+        dpari_closed_term(closed, "p / 2 + 1 + min(r, p - 1 - r)",
+                          p / 2 + 1 + dpari_least(r, p - 1 - r), 1);
         break;
     default: (void)dpari_closed_need(closed, 0, ""); break;
     }
@@ -7678,58 +7437,44 @@ static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
         (void)dpari_closed_need(closed, p >= 2 && p <= 12 && closed->m >= 2 * p,
                                 "2 <= p <= 12, m >= 2 p");
     }
-    dpari_closed_add(closed, 1, peak);
 }
 
 DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *closed, int64_t r)
 {
     const int64_t p = closed->p, m = closed->m, v = closed->v;
-    int64_t peak = 0;
     switch (closed->rule) {
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_BREADTH_FIRST:
-    case DPAR_SCHEDULE_FORWARD_ONLY:
-        closed->formula = "m v";
-        peak = m * v;
-        break;
+    case DPAR_SCHEDULE_FORWARD_ONLY: dpari_closed_term(closed, "m v", m * v, 1); break;
     case DPAR_SCHEDULE_1F1B:
-        closed->formula = "min(p - r, m)";
-        peak = dpari_least(p - r, m);
+        dpari_closed_term(closed, "min(p - r, m)", dpari_least(p - r, m), 1);
         break;
     case DPAR_SCHEDULE_EAGER_1F1B:
-        closed->formula = "min(2 (p - r) - 1, m)";
-        peak = dpari_least(2 * (p - r) - 1, m);
+        dpari_closed_term(closed, "min(2 (p - r) - 1, m)", dpari_least(2 * (p - r) - 1, m), 1);
         break;
     case DPAR_SCHEDULE_INTERLEAVED:
         (void)dpari_closed_need(closed, m % p == 0, "p divides m");
-        closed->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
-        peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
+        dpari_closed_term(closed, "min((v - 1) p + 2 (p - 1 - r) + 1, m v)",
+                          dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v), 1);
         break;
-    case DPAR_SCHEDULE_ZB_H1:
-        closed->formula = "min(p, m)";
-        peak = dpari_least(p, m);
-        break;
+    case DPAR_SCHEDULE_ZB_H1: dpari_closed_term(closed, "min(p, m)", dpari_least(p, m), 1); break;
     case DPAR_SCHEDULE_ZB_2P:
-        closed->formula = "min(2 p - 1, m)";
-        peak = dpari_least(2 * p - 1, m);
+        dpari_closed_term(closed, "min(2 p - 1, m)", dpari_least(2 * p - 1, m), 1);
         break;
     case DPAR_SCHEDULE_INTERLEAVED_ZB:
         (void)dpari_closed_need(closed, m % p == 0, "p divides m");
-        closed->formula = "p v";
-        peak = p * v;
+        dpari_closed_term(closed, "p v", p * v, 1);
         break;
     case DPAR_SCHEDULE_SEQ1F1B:
-        closed->formula = "min(p - 1 - r + s, m s)";
-        peak = dpari_least(p - 1 - r + closed->s, m);
+        dpari_closed_term(closed, "min(p - 1 - r + s, m s)", dpari_least(p - 1 - r + closed->s, m),
+                          1);
         break;
     case DPAR_SCHEDULE_MOE_OVERLAP:
         (void)dpari_closed_need(closed, v == 1, "v = 1");
-        closed->formula = "min(2 (p - r), m)";
-        peak = dpari_least(2 * (p - r), m);
+        dpari_closed_term(closed, "min(2 (p - r), m)", dpari_least(2 * (p - r), m), 1);
         break;
     default: dpari_closed_peak_folded(closed, r); return;
     }
-    dpari_closed_add(closed, 1, peak);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -8287,16 +8032,6 @@ static void dpari_v_whole_moves(dpari_v *v)
 
 /* ---- all three rules ------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
-{
-    (*at)->kind = (uint8_t)kind;
-    (*at)->joined = 0;
-    (*at)->stage = (uint16_t)stage;
-    (*at)->micro_batch = (uint16_t)micro;
-    (*at)->peer = 0;
-    ++*at;
-}
-
 /* Writes a rank's slots as actions. Free slots run the missing W, first those of the stage on the
  * way up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
@@ -8308,14 +8043,14 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     for (t = 0; t < v->slots; t++) {
         int kind = row[t];
         if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
-            dpari_v_put(&at, DPAR_ACTION_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+            *at++ = dpari_action_of(DPAR_ACTION_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
         } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
-            dpari_v_put(&at, v->tail ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT,
-                        stage[kind == DPARI_V_B1], next[kind]++);
+            *at++ = dpari_action_of(v->tail ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT,
+                                    stage[kind == DPARI_V_B1], next[kind]++);
         } else if (kind == DPARI_V_FREE && !v->tail) {
             s = weight[1] < next[DPARI_V_B1];
             if (s || weight[0] < next[DPARI_V_B0]) {
-                dpari_v_put(&at, DPAR_ACTION_WEIGHT, stage[s], weight[s]++);
+                *at++ = dpari_action_of(DPAR_ACTION_WEIGHT, stage[s], weight[s]++);
             }
         }
     }
@@ -8890,10 +8625,8 @@ static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s,
 static int dpari_exact_key(dpari_search *search, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
-    int32_t s, r, used = pipe->stages + pipe->ranks, k;
-    for (k = used; k < search->keys; k++) {
-        search->key[k] = 0;
-    }
+    int32_t s, r, used = pipe->stages + pipe->ranks;
+    dpari_zero(search->key + used, 4 * (size_t)(search->keys - used));
     for (s = 0; s < pipe->stages; s++) {
         int64_t seen = search->seen[pipe->rank[s]];
         int64_t f = dpari_pipe_arrival(pipe, DPARI_F, s), i = dpari_pipe_arrival(pipe, DPARI_I, s);
@@ -9805,9 +9538,7 @@ static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize
     for (i = 0; i < s.stages; i++) {
         on = on && s.rank_of[i] == search->q.rank[i];
     }
-    for (r = 0; r < s.ranks; r++) {
-        search->wake[r] = 0;
-    }
+    dpari_zero(search->wake, 8 * (size_t)s.ranks);
     while (on) {
         on = 0;
         for (r = 0; r < s.ranks; r++) {
@@ -10590,15 +10321,10 @@ static int dpari_gantt_is_work(int32_t kind)
            kind == DPAR_ACTION_RECOMPUTE;
 }
 
-static int dpari_gantt_is_message(int32_t kind)
-{
-    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
-}
-
 /* True if the action occupies its rank, as computations, collectives and copies do. */
 static int dpari_gantt_holds(int32_t kind)
 {
-    return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
+    return kind != DPAR_ACTION_IDLE && !dpari_action_is_message(kind);
 }
 
 DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *desc,
@@ -10614,15 +10340,14 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
             k - schedule->begin[rank], rank, (int32_t)action->kind, (int32_t)action->stage);
     }
     if (desc->start[k] < 0 ||
-        desc->end[k] < (dpari_gantt_is_message(action->kind) ? 0 : desc->start[k])) {
+        desc->end[k] < (dpari_action_is_message(action->kind) ? 0 : desc->start[k])) {
         return dpari_wrong(
             why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
             k - schedule->begin[rank], rank, desc->start[k], desc->end[k]);
     }
     if (action->joined &&
         (k + 1 >= schedule->begin[rank + 1] || action[1].joined ||
-         action->kind != DPAR_ACTION_FORWARD ||
-         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
+         action->kind != DPAR_ACTION_FORWARD || !dpari_action_is_gradient(action[1].kind))) {
         return dpari_wrong(why,
                            "action %ld of rank %d is joined, but it is not an F that a B or I "
                            "follows",
@@ -10734,8 +10459,7 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *desc, int64_t l
     *common = last;
     *kinds = 0;
     for (k = schedule->begin[0]; k < schedule->begin[schedule->ranks]; k++) {
-        int64_t length = desc->end[k] - desc->start[k], both[2], a;
-        int32_t i;
+        int64_t length = desc->end[k] - desc->start[k];
         *kinds |= UINT32_C(1) << schedule->action[k].kind | (uint32_t)schedule->action[k].joined
                                                                 << 31;
         if (!dpari_gantt_holds(schedule->action[k].kind) || length < 1) {
@@ -10745,16 +10469,7 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *desc, int64_t l
             shortest =
                 dpari_least(shortest, schedule->action[k].joined ? (length + 1) / 2 : length);
         }
-        both[0] = desc->start[k];
-        both[1] = desc->end[k];
-        for (i = 0; i < 2; i++) { /* Euclid's algorithm */
-            a = both[i];
-            while (a != 0) {
-                int64_t rest = *common % a;
-                *common = a;
-                a = rest;
-            }
-        }
+        *common = dpari_gcd(dpari_gcd(*common, desc->start[k]), desc->end[k]);
     }
     return shortest;
 }
@@ -10779,9 +10494,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_act
                                    dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(schedule, action->kind, action->stage);
-    int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
-                       ? action->kind + 1
-                       : action->kind - 1;
+    int32_t kind = dpari_action_is_send(action->kind) ? action->kind + 1 : action->kind - 1;
     int64_t first = schedule->begin[action->peer], n = schedule->begin[action->peer + 1] - first, k;
     /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
     int64_t *at = &seek->at[action->kind - DPAR_ACTION_SEND_F][action->peer >> 1 & 1];
@@ -11293,8 +11006,7 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
     for (r = 0; r < schedule->ranks; r++) {
         dpari_zero(&seek, sizeof(seek));
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
-            if (schedule->action[k].kind == DPAR_ACTION_SEND_F ||
-                schedule->action[k].kind == DPAR_ACTION_SEND_B) {
+            if (dpari_action_is_send(schedule->action[k].kind)) {
                 dpari_figure_arrow(text, &f, k, r, &seek);
             }
         }
@@ -11320,7 +11032,7 @@ enum {
 
 static int32_t dpari_trace_thread(int32_t kind)
 {
-    if (dpari_gantt_is_message(kind)) {
+    if (dpari_action_is_message(kind)) {
         return kind - DPAR_ACTION_SEND_F + DPARI_TRACE_SEND_F;
     }
     return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
@@ -11328,22 +11040,14 @@ static int32_t dpari_trace_thread(int32_t kind)
 
 static void dpari_trace_open(dpar_text *text, const char *phase, int32_t rank, int32_t thread)
 {
-    dpar_text_put(text, ",\n{\"ph\":\"");
-    dpar_text_put(text, phase);
-    dpar_text_put(text, "\",\"pid\":");
-    dpari_text_int(text, rank);
-    dpar_text_put(text, ",\"tid\":");
-    dpari_text_int(text, thread);
+    dpari_text_say(text, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", phase, rank, thread);
 }
 
 static void dpari_trace_name(dpar_text *text, const char *what, int32_t rank, int32_t thread,
                              const char *name, int64_t number)
 {
     dpari_trace_open(text, "M", rank, thread);
-    dpar_text_put(text, ",\"name\":\"");
-    dpar_text_put(text, what);
-    dpar_text_put(text, "\",\"args\":{\"name\":\"");
-    dpar_text_put(text, name);
+    dpari_text_say(text, ",\"name\":\"%s\",\"args\":{\"name\":\"%s", what, name);
     if (number >= 0) {
         dpari_text_int(text, number);
     }
@@ -11352,9 +11056,7 @@ static void dpari_trace_name(dpar_text *text, const char *what, int32_t rank, in
 
 static void dpari_trace_time(dpar_text *text, const char *name, int64_t ticks, int64_t unit)
 {
-    dpar_text_put(text, ",\"");
-    dpar_text_put(text, name);
-    dpar_text_put(text, "\":");
+    dpari_text_say(text, ",\"%s\":", name);
     dpari_gantt_time(text, ticks, unit, 6);
 }
 
@@ -11370,17 +11072,14 @@ static void dpari_trace_slice(dpar_text *text, const dpar_schedule_draw_desc *de
     dpari_trace_time(text, "dur", end - start, desc->unit);
     dpar_text_put(text, ",\"name\":\"");
     dpar_action_write(action, text);
-    dpar_text_put(text, "\",\"cat\":\"");
-    dpar_text_put(text, thread == DPARI_TRACE_WORK ? "compute" : "communication");
-    dpar_text_put(text, "\",\"args\":{\"stage\":");
-    dpari_text_int(text, action->stage);
+    dpari_text_say(text, "\",\"cat\":\"%s\",\"args\":{\"stage\":%d",
+                   thread == DPARI_TRACE_WORK ? "compute" : "communication",
+                   (int32_t)action->stage);
     if (dpari_action_has_micro(action->kind)) {
-        dpar_text_put(text, ",\"micro\":");
-        dpari_text_int(text, action->micro_batch);
+        dpari_text_say(text, ",\"micro\":%d", (int32_t)action->micro_batch);
     }
-    if (dpari_gantt_is_message(action->kind)) {
-        dpar_text_put(text, ",\"peer\":");
-        dpari_text_int(text, action->peer);
+    if (dpari_action_is_message(action->kind)) {
+        dpari_text_say(text, ",\"peer\":%d", (int32_t)action->peer);
     }
     dpar_text_put(text, "}}");
 }
@@ -11403,17 +11102,15 @@ static void dpari_trace_work(dpar_text *text, const dpar_schedule_draw_desc *des
 static void dpari_trace_flow(dpar_text *text, const dpar_schedule_draw_desc *desc,
                              const dpar_action *action, int32_t rank, int32_t lane, int64_t at)
 {
-    int32_t sent = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    int32_t sent = dpari_action_is_send(action->kind);
     int64_t edge = (int64_t)action->stage +
                    (action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_B);
     dpari_trace_open(text, sent ? "s" : "f", rank,
                      dpari_trace_thread(action->kind) + lane * DPARI_TRACES);
     dpari_trace_time(text, "ts", at, desc->unit);
-    dpar_text_put(text, sent ? "" : ",\"bp\":\"e\"");
-    dpar_text_put(text, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(text,
-                   (edge * 65536 + action->micro_batch) * 2 + (action->kind >= DPAR_ACTION_SEND_B));
-    dpar_text_put(text, "}");
+    dpari_text_say(text, "%s,\"name\":\"message\",\"cat\":\"communication\",\"id\":%ld}",
+                   sent ? "" : ",\"bp\":\"e\"",
+                   (edge * 65536 + action->micro_batch) * 2 + dpari_message_way(action->kind));
 }
 
 static void dpari_trace_thread_name(dpar_text *text, int32_t rank, int32_t thread, int32_t lane)
@@ -11433,10 +11130,9 @@ static void dpari_trace_rest(dpar_text *text, const dpar_schedule_draw_desc *des
     const dpar_action *action = &desc->schedule->action[k];
     int64_t start = desc->start[k], other = -1;
     int32_t lane = 0, i;
-    if (dpari_gantt_is_message(action->kind)) {
+    if (dpari_action_is_message(action->kind)) {
         other = dpari_gantt_partner(desc->schedule, action, seek);
-        if (other >= 0 &&
-            (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B)) {
+        if (other >= 0 && dpari_action_is_receive(action->kind)) {
             start = dpari_most(start, desc->start[other]); /* before that the receive only waits */
         }
     }

@@ -336,13 +336,6 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *cluster, double steps,
     return t;
 }
 
-/* Returns 1 if NCCL has the PAT algorithm for the chip, otherwise 0. */
-static int dpari_has_pat(const dpar_cluster *cluster)
-{
-    return cluster->gpu.generation == DPAR_GEN_BLACKWELL ||
-           cluster->gpu.generation == DPAR_GEN_HOPPER;
-}
-
 /* Prices a call between nodes. For all-gathers and reduce-scatters NCCL has only a ring over all
  * ranks, whose many steps make them slow on many ranks. The software of Hopper and later chips has
  * PAT's parallel trees for groups of one rank per node. They take a fifth of the steps and reach
@@ -363,7 +356,9 @@ static void dpari_across(const dpar_cluster *cluster, const dpar_cluster_group *
                      DPAR_ALG_RING);
     if (kind == DPAR_CALL_ALL_REDUCE) {
         dpari_phases(cluster, group, bytes, nic, link, cost);
-    } else if (group->per_node == 1 && dpari_has_pat(cluster) &&
+    } else if (group->per_node == 1 &&
+               (cluster->gpu.generation == DPAR_GEN_BLACKWELL ||
+                cluster->gpu.generation == DPAR_GEN_HOPPER) &&
                (kind == DPAR_CALL_ALL_GATHER || kind == DPAR_CALL_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(group->nodes) + 0.2 * n) * cal[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
@@ -424,12 +419,11 @@ static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, dou
 /* Prices a call from measurements. Between nodes all ranks of a node take part at once, so the time
  * inside the nodes is added, if it was measured. */
 static DPARI_COLD void dpari_measured_call(const dpar_cluster *cluster,
-                                           const dpar_cluster_group *group, int32_t kind,
-                                           double bytes, dpar_collective_cost *cost)
+                                           const dpar_cluster_group *group, const dpar_curve *v,
+                                           int32_t kind, double bytes, dpar_collective_cost *cost)
 {
     const int32_t across = group->nodes > 1;
     const int32_t send = kind == DPAR_CALL_SEND_RECV;
-    const dpar_curve *v = &cluster->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     const dpar_curve *in = &cluster->curve[DPAR_CURVE_LINK];
     const double per = across && !send ? group->per_node : 1.0;
     const int32_t ranks = across ? group->nodes : group->size;
@@ -465,7 +459,7 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *cluster, const dpar_cl
     }
     measured = &cluster->curve[(group->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
     if (measured->count > 0) {
-        dpari_measured_call(cluster, group, kind, bytes, cost);
+        dpari_measured_call(cluster, group, measured, kind, bytes, cost);
         return;
     }
     cost->algorithm = -1;

@@ -124,16 +124,13 @@ static int dpari_config_like_llama(const dpari_config_state *state, int32_t obje
 
 /* Starts *m from what the model_type implies. A file without model_type is read as BERT if it has
  * token types but no key-value heads, and otherwise as Llama. */
-static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpar_model *model,
-                                     dpar_why *why)
+static dpar_status dpari_config_kind(dpari_config_state *state, int32_t object, dpari_slice type,
+                                     dpar_model *model, dpar_why *why)
 {
     const int32_t *value = state->value[object];
-    dpari_slice type = state->type[object], other;
+    dpari_slice other;
     const char *row;
     int32_t shown;
-    if (type.length == 0) {
-        type = state->type[DPARI_OBJECT_WHOLE];
-    }
     other.text = "chatglm-6b";
     other.length = 10;
     if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED_VOCAB] < 0) {
@@ -257,11 +254,10 @@ static DPARI_COLD DPARI_NOINLINE void dpari_config_widths(dpar_model *model,
         if (value[DPARI_C_FFN_TIMES] > 0) {
             width = width * value[DPARI_C_FFN_TIMES] / 10000;
         }
-        model->ffn = dpari_config_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
+        model->ffn = dpari_within((width + unit - 1) / unit * unit, 0, INT32_MAX);
     }
     if (value[DPARI_C_ADJUSTS_FFN] > 0) { /* two thirds, rounded up to a multiple of 256 */
-        model->ffn =
-            dpari_config_within((2 * (int64_t)model->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
+        model->ffn = dpari_within((2 * (int64_t)model->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
     /* these types count both halves of a gated part */
     if (dpari_slice_is(type, "qwen recurrent_gemma")) {
@@ -395,7 +391,7 @@ static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int
         tower.ffn = model->tower_ffn;
     }
     dpari_config_fields(&tower, value);
-    model->tower_layers = tower.layers + dpari_config_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
+    model->tower_layers = tower.layers + dpari_within(value[DPARI_C_MORE_LAYERS], 0, 100000);
     model->tower_hidden = dpari_config_given(value[DPARI_C_EMBED_DIM], tower.hidden);
     model->tower_heads = dpari_config_given(tower.heads, 16);
     model->tower_ffn = dpari_config_ffn(value, model->tower_hidden, tower.ffn);
@@ -404,7 +400,7 @@ static void dpari_config_tower(dpar_model *model, dpari_config_state *state, int
     tower.channels = dpari_config_given(tower.channels, 3);
     if (tower.patch > 0 && tower.patch < 1000 && tower.channels < 1000) {
         model->tower_patch = tower.patch * tower.patch * tower.channels *
-                             dpari_config_within(value[DPARI_C_FRAMES], 1, 100);
+                             dpari_within(value[DPARI_C_FRAMES], 1, 100);
         patches = side > 0 ? side / tower.patch : 0;
         if (patches > 0 && patches < 40000) {
             model->tower_tokens = (int32_t)(patches * patches);
@@ -613,7 +609,7 @@ static void dpari_config_image(dpar_model *model, const int32_t *value,
 static void dpari_config_positions(dpar_model *model, const int32_t *value)
 {
     if (model->positions > 0 && model->family == DPAR_MODEL_FAMILY_T5) {
-        model->positions = 2 * dpari_config_within(model->seq, 0, 1000000);
+        model->positions = 2 * dpari_within(model->seq, 0, 1000000);
         if (value[DPARI_C_MEL_BINS] > 0) { /* Whisper, whose encoder has 1500 by default */
             model->channels = value[DPARI_C_MEL_BINS];
             model->image[0] = dpari_config_given(value[DPARI_C_SOURCE_POSITIONS], 1500);
@@ -625,11 +621,10 @@ static void dpari_config_positions(dpar_model *model, const int32_t *value)
             if (value[DPARI_C_BIASED_INPUT] == 0) {
                 model->positions = 0;
             }
-            model->positions +=
-                2 * dpari_config_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
+            model->positions += 2 * dpari_within(value[DPARI_C_POSITION_BUCKETS], 0, 1000000);
         }
-        model->positions += dpari_config_within(value[DPARI_C_TOKEN_TYPES],
-                                                model->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
+        model->positions += dpari_within(value[DPARI_C_TOKEN_TYPES],
+                                         model->head == DPAR_MODEL_HEAD_POOL ? 1 : 0, 16);
     }
 }
 
@@ -686,7 +681,7 @@ static DPARI_COLD DPARI_NOINLINE dpar_status dpari_config_finish(dpar_model *mod
     if (state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED] >= 0) {
         value[DPARI_C_TIED] = state->value[DPARI_OBJECT_WHOLE][DPARI_C_TIED];
     }
-    st = dpari_config_kind(state, object, &m, why);
+    st = dpari_config_kind(state, object, type, &m, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -122,11 +122,6 @@ static const char dpari_config_names[] =
     "feed_forward_proj\0"
     "peft_type\0";
 
-DPARI_INTERNAL int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
-{
-    return (int32_t)dpari_most(low, dpari_least(v, high));
-}
-
 DPARI_INTERNAL void dpari_config_note(dpari_config_state *state, const char *form, ...)
 {
     va_list list;
@@ -149,11 +144,7 @@ static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, cons
 
 DPARI_INTERNAL const char *dpari_config_names_of(int32_t key)
 {
-    const char *names = dpari_config_names;
-    for (; key > 0; key--) {
-        names = dpari_behind(names);
-    }
-    return names;
+    return dpari_nth_text(dpari_config_names, key);
 }
 
 /* Returns the key of a member, or -1 if its name is not known. */
@@ -336,11 +327,10 @@ static void dpari_config_listed(dpari_config_state *state)
     value = &state->value[state->list_object][state->list_key];
     if (state->list_key == DPARI_M_PATCH || state->list_key == DPARI_C_IMAGE_SIDE ||
         state->list_key == DPARI_C_MERGE) {
-        *value = dpari_config_within((int64_t)state->list_high, 0, 65536);
+        *value = dpari_within((int64_t)state->list_high, 0, 65536);
         return;
     }
-    *value =
-        dpari_config_within((int64_t)(state->list_sum / state->list_count + 0.5), 0, INT32_MAX);
+    *value = dpari_within((int64_t)(state->list_sum / state->list_count + 0.5), 0, INT32_MAX);
     if (state->list_high > state->list_low) {
         dpari_config_note(state, "'%.*s' differs from layer to layer: the mean, %d, is used",
                           dpari_config_shown(state->list_name.length), state->list_name.text,

@@ -113,7 +113,5 @@ DPARI_INTERNAL void dpari_config_note(dpari_config_state *state, const char *for
     DPARI_PRINTF(2, 3);
 /* Returns how many characters of a name a message or a note shows. */
 DPARI_INTERNAL int32_t dpari_config_shown(size_t n);
-/* Returns the value in [low, high] that is nearest to v. */
-DPARI_INTERNAL int32_t dpari_config_within(int64_t v, int64_t low, int64_t high);
 
 #endif

@@ -147,10 +147,7 @@ DPARI_INTERNAL int32_t dpari_word_in_list(const char *list, const char *s, size_
 {
     int32_t i = 0;
     while (*list != 0) {
-        size_t k = 0;
-        while (list[k] != 0 && list[k] != ' ') {
-            k++;
-        }
+        const size_t k = dpari_until(list, dpari_length(list), ' ');
         if (k == n && dpari_same_bytes(list, s, n)) {
             return i;
         }

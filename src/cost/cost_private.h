@@ -70,8 +70,6 @@ DPARI_INTERNAL double dpari_layer_params(const dpar_workload *work, int32_t laye
  * parallelism divides them, or 0 if there is no such class. */
 DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer,
                                         int32_t recompute);
-/* Returns the index of the class whose layers have the most parameters each. */
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work);
 /* Checks that the counts are consistent, the shapes positive and finite, and the parameters fewer
  * than 2^62. */
 DPARI_INTERNAL dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why);
@@ -84,6 +82,10 @@ DPARI_INTERNAL void dpari_model_kinds(dpar_model *model, const char *mix, int32_
 
 /* strategy.c */
 
+/* Returns a pointer to the value of a field, DPAR_STRATEGY_FIELD_*; for TILES to the first of
+ * three.
+ */
+DPARI_INTERNAL int32_t *dpari_strategy_at(dpar_strategy *strategy, int32_t field);
 /* Appends "full", "selective+norm", ... */
 DPARI_INTERNAL void dpari_write_recompute(dpar_text *text, int32_t recompute);
 /* Returns "ring", "ulysses", ..., or "?" for an unknown kind. */
@@ -93,6 +95,23 @@ DPARI_INTERNAL void dpari_write_bits(dpar_text *text, const char *name, int32_t 
                                      int32_t offload);
 /* Appends "2x4". */
 DPARI_INTERNAL void dpari_write_tiles(dpar_text *text, const int32_t *tiles);
+/* Returns the number of tiles of a sample. */
+DPARI_FN int64_t dpari_tiles(const dpar_strategy *strategy)
+{
+    return (int64_t)strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+}
+/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
+ * otherwise 0. */
+DPARI_FN int dpari_v_shaped(int32_t schedule)
+{
+    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
+           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
+}
+/* Returns 1 if a schedule assigns its chunks to the ranks in turn, otherwise 0. */
+DPARI_FN int dpari_looped(int32_t schedule)
+{
+    return schedule == DPAR_SCHEDULE_INTERLEAVED || schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+}
 /* Returns the number of ranks that share the state of ZeRO: its group times cp times the tiles. */
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy);
 /* Returns 1 if tp x cp divides the sequence, which sequence parallelism needs, otherwise 0. */

@@ -78,6 +78,11 @@ DPARI_INTERNAL dpar_status dpari_one_of(const char *s, size_t n, const char *(*n
 
 /* Returns the number of letters before the first `letter`, or n. */
 DPARI_INTERNAL size_t dpari_until(const char *s, size_t n, char letter);
+/* Returns the value in [low, high] that is nearest to v. */
+DPARI_FN int32_t dpari_within(int64_t v, int64_t low, int64_t high)
+{
+    return (int32_t)dpari_most(low, dpari_least(v, high));
+}
 /* Returns the text that follows a text and its NUL. */
 DPARI_INTERNAL const char *dpari_behind(const char *text);
 /* Reads a whole number of low to high, at most 2^53. Returns 0 if the slice is not one. */

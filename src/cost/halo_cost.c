@@ -21,11 +21,21 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->cache_bytes = rates->far_s = 0.0;
 }
 
+/* Returns `rates`, or the usual ones if it is NULL. */
+static const dpar_halo_rates *dpari_halo_rates_or(const dpar_halo_rates *rates,
+                                                  dpar_halo_rates *usual)
+{
+    dpar_halo_rates_init(usual);
+    return rates != NULL ? rates : usual;
+}
+
 static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *job,
                                                    const dpar_halo_rates *rates,
                                                    const dpar_halo_cost *grid, dpar_why *why)
 {
-    int32_t d;
+    const double rate[] = {rates->copy_Bps, rates->run_s,       rates->peer_s, rates->message_s,
+                           rates->nic_Bps,  rates->cache_bytes, rates->far_s};
+    int32_t d, fine = rates->copy_Bps > 0;
     int64_t cells = 1;
     if (!job || !grid) {
         return dpari_wrong(why, "dpar_halo_cost: job or grid is NULL");
@@ -55,12 +65,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *jo
                 job->cells[d], job->width[d]);
         }
     }
-    if (!(rates->copy_Bps > 0) || !(rates->run_s >= 0) || !(rates->peer_s >= 0) ||
-        !(rates->message_s >= 0) || !(rates->nic_Bps >= 0) || !(rates->cache_bytes >= 0) ||
-        !(rates->far_s >= 0) || !dpari_finite(rates->cache_bytes) || !dpari_finite(rates->far_s) ||
-        !dpari_finite(rates->copy_Bps) || !dpari_finite(rates->run_s) ||
-        !dpari_finite(rates->peer_s) || !dpari_finite(rates->message_s) ||
-        !dpari_finite(rates->nic_Bps)) {
+    for (d = 0; d < 7; d++) {
+        fine = fine && rate[d] >= 0 && dpari_finite(rate[d]);
+    }
+    if (!fine) {
         return dpari_wrong(why, "rates: each must be finite and at least 0, copy_Bps above 0");
     }
     return DPAR_OK;
@@ -237,7 +245,7 @@ static void dpari_halo_cost_grid(const dpar_halo_cost_desc *job, const dpar_halo
 static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const dpar_halo_cost *grid,
                                          dpar_why *why)
 {
-    int32_t d, k, ranks = 1, used = 0;
+    int32_t d, k, ranks = 1, used = 0, product;
     for (d = 0; d < job->dims; d++) {
         if (grid->parts[d] < 1 || grid->parts[d] > job->cells[d] ||
             grid->parts[d] > job->ranks / ranks) {
@@ -248,6 +256,7 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         }
         ranks *= grid->parts[d];
     }
+    product = ranks;
     for (ranks = 1; used < job->dims; used++) { /* the axes, from the fastest on */
         d = 0;
         for (k = 0; k < job->dims; k++) {
@@ -260,15 +269,13 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *job, const d
         }
         ranks *= grid->parts[d];
     }
-    k = 1;
     for (d = 0; d < job->dims; d++) {
-        k *= grid->parts[d];
         if (grid->stride[d] < 1) {
             return dpari_wrong(why, "dim %d: stride=%d must be at least 1", d, grid->stride[d]);
         }
     }
-    if (k != job->ranks) {
-        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", k, job->ranks);
+    if (product != job->ranks) {
+        return dpari_wrong(why, "the parts multiply to %d, not to ranks=%d", product, job->ranks);
     }
     if (ranks != job->ranks) {
         return dpari_wrong(
@@ -283,20 +290,15 @@ DPAR_API dpar_status dpar_halo_cost_predict(const dpar_halo_cost_desc *job,
 {
     dpar_halo_rates usual;
     dpar_status st;
-    if (!rates) {
-        dpar_halo_rates_init(&usual);
-        rates = &usual;
-    }
+    rates = dpari_halo_rates_or(rates, &usual);
     st = dpari_halo_job_check(job, rates, grid, why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        st = dpari_halo_grid_check(job, grid, why);
     }
-    st = dpari_halo_grid_check(job, grid, why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        dpari_halo_cost_grid(job, rates, grid);
     }
-    dpari_halo_cost_grid(job, rates, grid);
-    return DPAR_OK;
+    return st;
 }
 
 static void dpari_halo_swap(int32_t *order, int32_t i, int32_t k)
@@ -372,10 +374,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_cost best;
     dpar_status st;
-    if (!rates) {
-        dpar_halo_rates_init(&usual);
-        rates = &usual;
-    }
+    rates = dpari_halo_rates_or(rates, &usual);
     st = dpari_halo_job_check(job, rates, grid, why);
     if (st != DPAR_OK) {
         return st;
@@ -404,10 +403,7 @@ DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour,
 {
     dpar_halo_rates usual;
     double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
-    dpar_halo_rates_init(&usual);
-    if (!rates) {
-        rates = &usual;
-    }
+    rates = dpari_halo_rates_or(rates, &usual);
     for (; n > 0; n--, neighbour++) {
         const double bytes = (double)neighbour->bytes;
         copies +=

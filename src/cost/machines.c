@@ -96,12 +96,7 @@ static const struct {
     {DPAR_GEN_BLACKWELL, 148, {191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 50}, 900, 1, 1},
     {DPAR_GEN_BLACKWELL, 148, {197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 50}, 900, 1, 1},
     {DPAR_GEN_BLACKWELL, 148, {288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 50}, 900, 1, 1},
-    {DPAR_GEN_BLACKWELL,
-     148,
-     {288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 50},
-     900,
-     1,
-     1},
+    {DPAR_GEN_BLACKWELL, 148, {288, 8, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 50}, 900, 1, 1},
     {DPAR_GEN_AMPERE, 142, {48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 25}, 31, 1, 0},
     {DPAR_GEN_AMPERE, 82, {25.4f, 0.936f, 0.56f, 35.6f, 35.6f, 71, 0, 0, 25, 12.5f}, 25, 1, 0},
     {DPAR_GEN_AMPERE, 128, {25.4f, 1.008f, 1.3f, 82.6f, 82.6f, 165, 330, 0, 25, 12.5f}, 20, 1, 0},
@@ -327,17 +322,6 @@ static void dpari_cluster_power(dpar_cluster *cluster)
 
 /* ---- finding a preset ------------------------------------------------------------------------ */
 
-/* Returns the first part of entry `index` in a list whose entries have `each` texts, or NULL if the
- * index is negative. */
-static const char *dpari_nth(const char *list, int32_t index, int32_t each)
-{
-    int32_t i;
-    for (i = index * each; i > 0; i--) {
-        list += dpari_length(list) + 1;
-    }
-    return index < 0 ? NULL : list;
-}
-
 /* Returns the index of a preset by its name in upper or lower case. If there is none, returns -1
  * and sets *nearest to the most similar name, for the message. */
 static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
@@ -380,12 +364,13 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
 
 DPAR_API DPARI_COLD const char *dpar_gpu_name(int32_t index)
 {
-    return dpari_nth(dpari_gpu_text, index < DPARI_GPUS ? index : -1, 2);
+    return index >= 0 && index < DPARI_GPUS ? dpari_nth_text(dpari_gpu_text, 2 * index) : NULL;
 }
 
 DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
 {
-    return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
+    return index >= 0 && index < DPARI_MACHINES ? dpari_nth_text(dpari_machine_text, 3 * index)
+                                                : NULL;
 }
 
 /* Copies row i of the table of chips. */
@@ -406,8 +391,7 @@ static DPARI_COLD void dpari_gpu_fill(dpar_gpu *gpu, int32_t i)
         gpu->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
     }
     gpu->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
-    name += dpari_length(name) + 1;
-    dpari_copy_text(gpu->source, sizeof(gpu->source), name, sizeof(gpu->source));
+    dpari_copy_text(gpu->source, sizeof(gpu->source), dpari_behind(name), sizeof(gpu->source));
 }
 
 DPARI_INTERNAL dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
@@ -463,7 +447,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *cluster, int3
 static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
 {
     int32_t unused = 0;
-    const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
+    const char *name = dpar_cluster_name(i), *gpu = dpari_behind(name);
     dpari_zero(cluster, sizeof(*cluster));
     dpari_gpu_fill(&cluster->gpu,
                    dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
@@ -476,8 +460,8 @@ static DPARI_COLD void dpari_cluster_fill(dpar_cluster *cluster, int32_t i)
     cluster->nic_Bps = (double)dpari_machine[i].nic * 1e9;
     cluster->host_bytes = dpari_machine[i].host * 1e9;
     dpari_cluster_transport(cluster, dpari_machine[i].transport);
-    gpu += dpari_length(gpu) + 1;
-    dpari_copy_text(cluster->source, sizeof(cluster->source), gpu, sizeof(cluster->source));
+    dpari_copy_text(cluster->source, sizeof(cluster->source), dpari_behind(gpu),
+                    sizeof(cluster->source));
 }
 
 DPARI_INTERNAL dpar_status dpari_cluster_slice(dpar_cluster *cluster, const char *s, size_t n,

@@ -163,21 +163,10 @@ static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strateg
 {
     const dpar_workload *work = job->work;
     double bytes = 0.0;
-    int32_t i, k, j;
-    for (i = 0; i < work->layers; i++) {
-        double cells = 0.0;
-        for (k = 0; k < work->dims; k++) {
-            double face = 1.0;
-            for (j = 0; j < work->dims; j++) {
-                face *= j == k
-                            ? 1.0
-                            : (double)work->extent[j] / work->layer[i].shrink / strategy->tiles[j];
-            }
-            if (strategy->tiles[k] > 1) {
-                cells += 2.0 * face;
-            }
-        }
-        bytes += cells * work->layer[i].reach_bytes * work->layer[i].count;
+    int32_t i;
+    for (i = 0; i < work->layers && work->dims > 0; i++) {
+        bytes += dpari_halo_cells(work, &work->layer[i], strategy) * work->layer[i].reach_bytes *
+                 work->layer[i].count;
     }
     memory->term[DPAR_MEMORY_HALO] =
         2.0 * bytes * strategy->micro_batch; /* received cells and a send buffer */
@@ -319,14 +308,4 @@ DPARI_INTERNAL int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory_
     const dpar_cluster *cluster = job->cluster;
     return memory->upper - memory->late <= (limit > 0.0 ? limit : cluster->gpu.memory_bytes) &&
            memory->host * cluster->gpus_per_node <= cluster->host_bytes;
-}
-
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
-                                    dpar_memory_usage *memory)
-{
-    dpari_layers layers;
-    dpari_stages stages;
-    dpari_price_layers(job, strategy, &layers);
-    dpari_price_stages(job, strategy, &layers, &stages);
-    dpari_price_memory(job, strategy, &stages, memory);
 }

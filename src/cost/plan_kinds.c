@@ -4,6 +4,8 @@
  * dpari_kind_keep for each plan that fits; recommend.c then chooses among the kinds. */
 #include "plan_kinds.h"
 
+#include "cost_private.h"
+
 /* Returns 1 if the links inside a node are PCIe, otherwise 0. A description of a cluster gives only
  * their speed. The fastest PCIe (generation 6, 16 lanes) carries 121 GB/s and the NVLinks of a V100
  * 150 GB/s, so that 130 GB/s separates them. Slower NVLinks, such as those of a P100, differ from
@@ -28,9 +30,7 @@ static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *strategy)
 static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *strategy)
 {
     int32_t bits = strategy->tp > 1 ? DPARI_KIND_TP : 0;
-    bits |= strategy->cp > 1 || strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1
-                ? DPARI_KIND_CUT
-                : 0;
+    bits |= strategy->cp > 1 || dpari_tiles(strategy) > 1 ? DPARI_KIND_CUT : 0;
     bits |= strategy->pp > 1 ? DPARI_KIND_PP : 0;
     bits |= strategy->vp > 1 ? DPARI_KIND_CHUNKS : 0;
     bits |= strategy->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;

@@ -6,7 +6,7 @@
 #define DPARI_COST_PLAN_KINDS_H
 
 #include "../base/arith.h"
-#include "strategy.h"
+#include "planner.h"
 
 /* Bits of a kind: what a plan needs in the program that runs it. Expert parallelism is not among
  * them, because programs with a mixture of experts have it anyway. */
@@ -22,6 +22,16 @@ enum {
     DPARI_KIND_SHORT = 256,  /* stages of a single layer, which mostly send messages */
     DPARI_KIND_POOR = 512    /* not recommended while another kind fits */
 };
+
+/* Returns 1 if a search fixes a field, DPAR_STRATEGY_FIELD_*, otherwise 0. */
+DPARI_FN int dpari_fixed(const dpar_planner_desc *search, int32_t field)
+{
+    return (search->fixed_fields >> field & 1u) != 0;
+}
+
+/* Checks the job and the numbers of a search (planner.c). */
+DPARI_INTERNAL dpar_status dpari_search_check(const dpar_job *job, const dpar_planner_desc *search,
+                                              dpar_why *why);
 
 /* Returns 1 if messages inside a node are sent over PCIe, because the links are no faster,
  * otherwise 0. */

@@ -17,6 +17,7 @@
 
 #include "../base/base_private.h"
 #include "../base/text.h"
+#include "fields.h"
 #include "plan_kinds.h"
 #include "terms.h"
 
@@ -120,12 +121,6 @@ enum {
 /* A value of DPARI_OUT_RULE that is not a rule: the strategies are legal, but slower than the plans
  * that are kept. */
 enum { DPARI_OUT_CUT = DPAR_STRATEGY_RULE_COUNT };
-
-/* Returns 1 if the search fixes a field, otherwise 0. */
-static int dpari_fixed(const dpar_planner_desc *desc, int32_t field)
-{
-    return (desc->fixed_fields >> field & 1u) != 0;
-}
 
 /* Returns divisor number `index` of n in ascending order, or 0 after the last. O(sqrt n). */
 static int32_t dpari_divisor(int32_t n, int32_t index)
@@ -271,27 +266,22 @@ static int dpari_walk_fixed(const dpar_planner *planner, dpar_strategy *strategy
     static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
                                    DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
                                    DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
-    const dpar_planner_desc *desc = &planner->search;
-    const dpar_strategy *f = &desc->fixed;
+    dpar_strategy fixed = planner->search.fixed;
     const int64_t *at = planner->state;
     int32_t i;
     for (i = 0; i < 8; i++) {
-        if (dpari_fixed(desc, field[i]) &&
-            (at[axis[i]] > 0 ||
-             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
+        if (!dpari_fixed(&planner->search, field[i])) {
+            continue;
+        }
+        if (at[axis[i]] > 0 ||
+            (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0))) {
             return 0;
         }
+        *dpari_strategy_at(strategy, field[i]) = *dpari_strategy_at(&fixed, field[i]);
     }
-    for (i = 0; i < 3 && dpari_fixed(desc, DPAR_STRATEGY_FIELD_TILES); i++) {
-        strategy->tiles[i] = f->tiles[i];
+    for (i = 1; i < 3 && dpari_fixed(&planner->search, DPAR_STRATEGY_FIELD_TILES); i++) {
+        strategy->tiles[i] = fixed.tiles[i];
     }
-    strategy->tp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_TP) ? f->tp : strategy->tp;
-    strategy->cp = dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP) ? f->cp : strategy->cp;
-    strategy->cp_kind =
-        dpari_fixed(desc, DPAR_STRATEGY_FIELD_CP_KIND) ? f->cp_kind : strategy->cp_kind;
-    strategy->ep = dpari_fixed(desc, DPAR_STRATEGY_FIELD_EP) ? f->ep : strategy->ep;
-    strategy->micro_batch =
-        dpari_fixed(desc, DPAR_STRATEGY_FIELD_MICRO_BATCH) ? f->micro_batch : strategy->micro_batch;
     return 1;
 }
 
@@ -416,10 +406,9 @@ static int dpari_wanted(const dpar_planner_desc *desc, int32_t field, int32_t va
 }
 
 /* Returns the bytes of a GPU that a plan may use. */
-static double dpari_limit(const dpar_planner *planner)
+static double dpari_limit(const dpar_job *job, const dpar_planner_desc *search)
 {
-    return planner->search.memory_bytes > 0.0 ? planner->search.memory_bytes
-                                              : planner->job.cluster->gpu.memory_bytes;
+    return search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
 }
 
 /* Returns 1 if a ZeRO stage is tried. With a pipeline the usual space has at most stage 1, because
@@ -430,9 +419,7 @@ static int dpari_walk_zero(const dpar_planner *planner, const dpar_strategy *str
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_ZERO)) {
         return zero == desc->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * strategy->tiles[0] *
-                             strategy->tiles[1] * strategy->tiles[2] ==
-                         1 ||
+    if (zero > 0 && ((int64_t)strategy->dp * strategy->cp * dpari_tiles(strategy) == 1 ||
                      !planner->job.work->trains)) {
         return 0;
     }
@@ -445,8 +432,7 @@ static int32_t dpari_walk_shard(const dpar_planner *planner, const dpar_strategy
                                 int32_t k)
 {
     const dpar_planner_desc *desc = &planner->search;
-    int64_t together = (int64_t)strategy->tp * strategy->cp * strategy->tiles[0] *
-                       strategy->tiles[1] * strategy->tiles[2];
+    int64_t together = (int64_t)strategy->tp * strategy->cp * dpari_tiles(strategy);
     int64_t in_node = planner->job.cluster->gpus_per_node / together;
     if (dpari_fixed(desc, DPAR_STRATEGY_FIELD_SHARD)) {
         if (k > 0) {
@@ -518,7 +504,8 @@ static void dpari_walk_out(dpar_planner *planner, int32_t rule, int64_t n)
 /* Counts a strategy that does not fit, and keeps the least number of bytes that one needs. */
 static void dpari_walk_too_big(dpar_planner *planner, const dpar_memory_usage *memory)
 {
-    double limit = dpari_limit(planner), bytes = memory->upper - memory->late;
+    double limit = dpari_limit(&planner->job, &planner->search),
+           bytes = memory->upper - memory->late;
     int64_t mb;
     if (bytes <= limit) { /* the GPU suffices, so the host's memory does not */
         bytes = limit + memory->host -
@@ -613,7 +600,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *planner, const dpar_str
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     s.shard = dpari_walk_shard(planner, outer, 0);
     dpari_price_memory(&planner->job, &s, stages, &m);
-    if (m.upper - m.late <= dpari_limit(planner)) {
+    if (m.upper - m.late <= dpari_limit(&planner->job, &planner->search)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {
@@ -726,7 +713,8 @@ static int dpari_walk_hopeless(const dpar_planner *planner, const dpar_strategy 
     if (planner->search.space != DPAR_SPACE_WHOLE) {
         return dpari_walk_beaten(planner, rate, 0.0);
     }
-    return dpari_walk_least_bytes(planner, outer, stages, 1) > dpari_limit(planner) ||
+    return dpari_walk_least_bytes(planner, outer, stages, 1) >
+               dpari_limit(&planner->job, &planner->search) ||
            dpari_walk_beaten(planner, rate, dpari_walk_least_bytes(planner, outer, stages, 0));
 }
 
@@ -988,34 +976,39 @@ DPARI_STATIC_NOINLINE void dpari_walk_position(dpar_planner *planner)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_check(const dpar_job *job, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_search_check(const dpar_job *job,
+                                                         const dpar_planner_desc *search,
+                                                         dpar_why *why)
 {
+    int32_t gpus;
     dpar_status status = dpari_workload_check(job->work, why);
+    if (status == DPAR_OK) {
+        status = dpari_cluster_check(job->cluster, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_recipe_check(&job->recipe, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_cluster_check(job->cluster, why);
-    if (status != DPAR_OK) {
-        return status;
+    gpus = dpari_cluster_gpus(job->cluster);
+    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != gpus)) {
+        return dpari_wrong(
+            why,
+            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
+            "least 0",
+            search->gpus, gpus, search->global_batch);
     }
-    return dpari_recipe_check(&job->recipe, why);
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *planner, const dpar_job *job,
                                                   const dpar_planner_desc *search, dpar_why *why)
 {
-    dpar_status st = dpari_job_check(job, why);
+    dpar_status st = dpari_search_check(job, search, why);
     int32_t i;
     if (st != DPAR_OK) {
         return st;
-    }
-    if (search->global_batch < 0 || search->gpus < 0 ||
-        (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
-        return dpari_wrong(
-            why,
-            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
-            "least 0",
-            search->gpus, dpari_cluster_gpus(job->cluster), search->global_batch);
     }
     dpari_zero(planner, sizeof(*planner));
     planner->job = *job;
@@ -1081,7 +1074,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpa
         DPAR_E_NONE, why,
         "nothing fits: the nearest of %ld configurations needs %ld.%ld GB, the GPU has %ld GB",
         planner->evaluated, near_tenths / 10, near_tenths % 10,
-        (int64_t)(dpari_limit(planner) * 1e-9 + 0.5));
+        (int64_t)(dpari_limit(&planner->job, &planner->search) * 1e-9 + 0.5));
 }
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
@@ -1139,6 +1132,10 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
                            dpar_strategy *n, dpar_text *text)
 {
     static const char name[DPARI_CHANGES][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    static const int8_t field[DPARI_CHANGES] = {
+        DPAR_STRATEGY_FIELD_TP,    DPAR_STRATEGY_FIELD_PP,        DPAR_STRATEGY_FIELD_MICRO_BATCH,
+        DPAR_STRATEGY_FIELD_ZERO,  DPAR_STRATEGY_FIELD_RECOMPUTE, DPAR_STRATEGY_FIELD_VP,
+        DPAR_STRATEGY_FIELD_SHARD, DPAR_STRATEGY_FIELD_EP,        DPAR_STRATEGY_FIELD_CP};
     int32_t ranks = dpar_strategy_ranks(strategy), change = k / 2, up = k % 2, from, *at;
     int64_t model;
     *n = *strategy;
@@ -1146,14 +1143,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
         change == DPARI_CHANGE_SHARD) {
         return dpari_neighbour_option(job, strategy, change, up, n, text);
     }
-    switch (change) {
-    case DPARI_CHANGE_TP: at = &n->tp; break;
-    case DPARI_CHANGE_PP: at = &n->pp; break;
-    case DPARI_CHANGE_MICRO_BATCH: at = &n->micro_batch; break;
-    case DPARI_CHANGE_VP: at = &n->vp; break;
-    case DPARI_CHANGE_EP: at = &n->ep; break;
-    default: at = &n->cp; break;
-    }
+    at = dpari_strategy_at(n, field[change]);
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
         (change == DPARI_CHANGE_EP && job->work->experts == 0) ||
@@ -1175,8 +1165,7 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *strategy, i
     } else if (change == DPARI_CHANGE_VP) {
         n->schedule = n->vp > 1 ? DPAR_SCHEDULE_INTERLEAVED : DPAR_SCHEDULE_1F1B;
     }
-    model = (int64_t)n->tp * n->cp * n->pp;
-    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    model = (int64_t)n->tp * n->cp * n->pp * dpari_tiles(n);
     if (model < 1 || ranks % model != 0 || !dpari_walk_chunks(job->work, n)) {
         return 0;
     }
@@ -1304,48 +1293,39 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
-DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *strategy, int32_t *to)
+static double dpari_factor(int32_t a, int32_t b)
 {
-    to[0] = strategy->tp;
-    to[1] = strategy->cp;
-    to[2] = strategy->dp;
-    to[3] = strategy->pp;
-    to[4] = strategy->vp;
-    to[5] = strategy->ep;
-    to[6] = strategy->etp;
-    to[7] = strategy->micro_batch;
-    to[8] = strategy->micro_batches;
-    to[9] = strategy->shard;
+    return a != b ? 2.0 * dpari_apart(a, b) : 1.0;
 }
 
 /* Returns the distance of two strategies: the product of twice the ratio for each degree that
  * differs and of 2 for each option that differs. It is 1 if they are equal. */
-static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
+static double dpari_distance(dpar_strategy a, dpar_strategy b)
 {
-    int32_t x[10], y[10], i;
-    int32_t options = (a->sp != b->sp) + (a->cp_kind != b->cp_kind) + (a->zero != b->zero) +
-                      (a->schedule != b->schedule) + (a->recompute != b->recompute) +
-                      (a->offload != b->offload);
+    static const int8_t degree[] = {DPAR_STRATEGY_FIELD_TP,
+                                    DPAR_STRATEGY_FIELD_CP,
+                                    DPAR_STRATEGY_FIELD_DP,
+                                    DPAR_STRATEGY_FIELD_PP,
+                                    DPAR_STRATEGY_FIELD_VP,
+                                    DPAR_STRATEGY_FIELD_EP,
+                                    DPAR_STRATEGY_FIELD_ETP,
+                                    DPAR_STRATEGY_FIELD_MICRO_BATCH,
+                                    DPAR_STRATEGY_FIELD_MICRO_BATCHES,
+                                    DPAR_STRATEGY_FIELD_SHARD};
+    int32_t options = (a.sp != b.sp) + (a.cp_kind != b.cp_kind) + (a.zero != b.zero) +
+                      (a.schedule != b.schedule) + (a.recompute != b.recompute) +
+                      (a.offload != b.offload);
     double far_apart = 1.0;
-    dpari_degrees(a, x);
-    dpari_degrees(b, y);
-    for (i = 0; i < 10; i++) {
-        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
+    int32_t i;
+    for (i = 0; i < (int32_t)sizeof(degree); i++) {
+        far_apart *=
+            dpari_factor(*dpari_strategy_at(&a, degree[i]), *dpari_strategy_at(&b, degree[i]));
     }
     far_apart *= (double)(1 << options);
     for (i = 0; i < 3; i++) {
-        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
+        far_apart *= dpari_factor(a.tiles[i], b.tiles[i]);
     }
     return far_apart;
-}
-
-/* Returns v, or the end of the range if it is outside. */
-static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
-{
-    if (v < least) {
-        return least;
-    }
-    return v > most ? most : v;
 }
 
 /* Moves the options into their ranges and switches off those without an effect for this job. */
@@ -1409,7 +1389,7 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *given, dp
             n->vp = 1;
             n->schedule = DPAR_SCHEDULE_1F1B;
         }
-        apart = dpari_distance(given, n);
+        apart = dpari_distance(*given, *n);
         if ((best <= 0.0 || apart < best) &&
             dpari_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
             *near_one = *n;
@@ -1547,8 +1527,7 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
     dpar_planner_desc q = *search;
     dpar_plan plan;
     int64_t nearest = 0;
-    double limit =
-        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    double limit = dpari_limit(job, search);
     dpar_status st;
     dpari_size_fix(&q, DPAR_STRATEGY_FIELD_VP, &q.fixed.vp, 1);
     dpari_size_fix(&q, DPAR_STRATEGY_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
@@ -1573,11 +1552,9 @@ static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_pl
 static int32_t dpari_size_least(const dpar_job *job, const dpar_planner_desc *search)
 {
     const dpar_recipe *recipe = &job->recipe;
-    double limit =
-        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
     double bytes = job->work->trains ? dpari_zero_bytes(recipe, job->work->params, 0, 1)
                                      : job->work->params * recipe->weight;
-    double least = bytes / limit;
+    double least = bytes / dpari_limit(job, search);
     int offload =
         search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_STRATEGY_FIELD_OFFLOAD);
     int32_t node = job->cluster->gpus_per_node;

@@ -151,13 +151,6 @@ static int dpari_unaligned(double width)
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* Returns the share of the lost wave that remains in the weight gradient of a convolution. It has
- * few outputs and a long sum over the pixels, which is divided so that its parts fill a wave. */
-static double dpari_split_sum(const dpari_rates *rates, double outputs)
-{
-    return outputs < rates->wave ? outputs / rates->wave : 1.0;
-}
-
 /* Returns the seconds of [rows, k] x [k, n]. Only the widths must be multiples of 8, because only
  * they are contiguous in memory; the number of rows may be any. */
 static double dpari_product(const dpari_rates *rates, double rows, double n, double k, double lost,
@@ -210,7 +203,9 @@ static void dpari_price_product(const dpari_rates *rates, const dpari_layer_op *
         share = dpari_grouped_share;
     } else if (op->kind == DPARI_OP_CONV) {
         share = dpari_conv_share;
-        lost *= dpari_split_sum(rates, n * k);
+        /* the weight gradient has few outputs and a long sum over the pixels, which is divided so
+         * that its parts fill a wave */
+        lost *= dpari_leastf(n * k / rates->wave, 1.0);
     }
     /* sequence-parallel ranks cast their own tokens and gather afterwards */
     price->forward += rows * k * rates->casts /
@@ -359,6 +354,15 @@ DPARI_INTERNAL double dpari_contention(const dpar_job *job)
 }
 
 /* ---- communication of a layer ---------------------------------------------------------------- */
+
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride)
+{
+    dpar_cluster_group_init(group, cluster, n, stride);
+    group->nodes = group->nodes > 1 ? 2 : 1;
+    group->size = 2;
+    group->per_node = group->nodes == 2 ? 1 : 2;
+}
 
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward)
@@ -521,13 +525,11 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_cl
 {
     double sent, t;
     dpar_cluster_group inside = *group;
-    if (!dpari_age(job->work)->once || job->work->topk < 1) {
-        return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
-    }
-    if (job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
+    const int once = dpari_age(job->work)->once && job->work->topk > 0;
+    if (once && job->recipe.casts > 0.0) { /* one of the four messages is sent in 8 bits */
         bytes *= 0.875;
     }
-    if (group->nodes < 2) {
+    if (!once || group->nodes < 2) {
         return dpari_spend(job, group, DPAR_CALL_ALL_TO_ALL, bytes, price, 2.0, 2.0);
     }
     sent = dpari_places_reached(dpari_routed_nodes(job->work, group->nodes), job->work->topk);
@@ -598,11 +600,9 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *ra
     }
 }
 
-/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
- * carries at the same time. */
-static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
-                                          const dpar_workload_layer *layer,
-                                          const dpar_strategy *strategy)
+DPARI_INTERNAL DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
+                                                  const dpar_workload_layer *layer,
+                                                  const dpar_strategy *strategy)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -622,33 +622,22 @@ static DPARI_COLD double dpari_halo_cells(const dpar_workload *work,
 static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *strategy,
                                         const dpar_workload_layer *layer, dpari_layer_price *price)
 {
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     double bytes, t;
     dpar_cluster_group g;
-    dpar_collective_cost c;
     if (tiles == 1 || layer->exchanges == 0) {
         return;
     }
-    dpar_cluster_group_init(&g, job->cluster, tiles, strategy->tp);
+    dpari_pair_init(&g, job->cluster, tiles, strategy->tp);
     bytes = dpari_halo_cells(job->work, layer, strategy) * layer->reach_bytes *
             strategy->micro_batch / layer->exchanges;
-    g.size = 2; /* an exchange is between two neighbours, not in the whole group */
-    if (g.nodes > 1) {
-        g.nodes = 2;
-        g.per_node = 1;
-    } else {
-        g.per_node = 2;
-    }
-    dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
-    t = c.seconds * layer->exchanges;
+    t = dpari_spend(job, &g, DPAR_CALL_SEND_RECV, bytes, price, layer->exchanges,
+                    layer->exchanges) *
+        layer->exchanges;
     price->halo_forward = t;
     price->halo_backward = job->work->trains ? t : 0.0;
     dpari_tally_add(price->tally, DPAR_TRAFFIC_HALO, DPAR_CALL_SEND_RECV, tiles, bytes,
                     layer->exchanges, layer->exchanges);
-    price->link_forward += c.link_bytes * layer->exchanges;
-    price->nic_forward += c.nic_bytes * layer->exchanges;
-    price->link_backward += c.link_bytes * layer->exchanges;
-    price->nic_backward += c.nic_bytes * layer->exchanges;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -662,8 +651,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     const dpar_workload_layer *layer = &work->layer[i];
     const dpari_rates *r = layer->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
     const dpar_strategy *strategy = r->strategy;
-    double parts =
-        (double)strategy->cp * strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    double parts = (double)strategy->cp * (double)dpari_tiles(strategy);
     double tokens = layer->tokens * strategy->micro_batch / parts;
     int32_t k;
     dpari_zero(price, sizeof(*price));
@@ -794,11 +782,9 @@ static int64_t dpari_chunk_start(const dpar_workload *work, int64_t chunks, int6
  * backwards. */
 DPARI_INTERNAL int64_t dpari_chunk_of(const dpar_strategy *strategy, int32_t rank, int32_t v)
 {
-    int v_shaped =
-        strategy->schedule == DPAR_SCHEDULE_ZBV || strategy->schedule == DPAR_SCHEDULE_V_HALF ||
-        strategy->schedule == DPAR_SCHEDULE_V_MIN || strategy->schedule == DPAR_SCHEDULE_DUALPIPEV;
     int64_t turn = (int64_t)v * strategy->pp;
-    return v_shaped && v % 2 == 1 ? turn + strategy->pp - 1 - rank : turn + rank;
+    return v % 2 == 1 && dpari_v_shaped(strategy->schedule) ? turn + strategy->pp - 1 - rank
+                                                            : turn + rank;
 }
 
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
@@ -884,20 +870,17 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
     const dpar_workload *work = job->work;
     int32_t i;
     for (i = 0; i < work->layers; i++) {
-        const dpari_layer_price *price = &layers->of[i];
+        dpari_layer_price price;
         if (work->layer[i].kind != kind) {
             continue;
         }
+        price = layers->of[i];
         if (kind == DPAR_LAYER_HEAD) {
-            dpari_layer_price head = *price;
-            st->logits += price->transient;
-            head.transient = 0.0;
-            dpari_stage_add(strategy, st, &head, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
-        } else {
-            dpari_stage_add(strategy, st, price, work->layer[i].count, 0.0,
-                            price->kept[DPAR_RECOMPUTE_NONE]);
+            st->logits += price.transient;
+            price.transient = 0.0;
         }
+        dpari_stage_add(strategy, st, &price, work->layer[i].count, 0.0,
+                        price.kept[DPAR_RECOMPUTE_NONE]);
         /* tied embeddings: the last stage keeps a copy of the embedding if the first stage is on
          * another rank */
         if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(strategy) && work->vocab > 0 &&
@@ -913,7 +896,7 @@ static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strateg
  * host's time is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
 static void dpari_stage_total(const dpar_strategy *strategy, dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     double share = strategy->tp > 1 ? 0.75 : 0.25;
     double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
@@ -924,7 +907,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
 {
     const dpar_workload *work = job->work;
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    double share = 1.0;
+    double share;
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
@@ -935,9 +918,7 @@ DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *
         st->layers +=
             (double)(dpari_chunk_start(work, chunks, c + 1) - dpari_chunk_start(work, chunks, c));
     }
-    if (strategy->recompute_layers > 0 && st->layers > strategy->recompute_layers) {
-        share = strategy->recompute_layers / st->layers;
-    }
+    share = dpari_recomputed_share(strategy, st->layers);
     for (v = 0; v < strategy->vp; v++) {
         int64_t c = dpari_chunk_of(strategy, rank, v);
         int64_t from = dpari_chunk_start(work, chunks, c);
@@ -994,12 +975,9 @@ static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strateg
                                          const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *work = job->work;
-    double per_rank = (double)work->blocks / strategy->pp, share = 1.0;
+    double share = dpari_recomputed_share(strategy, (double)work->blocks / strategy->pp);
     int32_t i;
     dpari_zero(whole, sizeof(*whole));
-    if (strategy->recompute_layers > 0 && per_rank > strategy->recompute_layers) {
-        share = strategy->recompute_layers / per_rank;
-    }
     for (i = 0; i < work->layers; i++) {
         if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
             dpari_stage_class(strategy, whole, &layers->of[i], work->layer[i].count,
@@ -1038,10 +1016,24 @@ static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
     return &out->of[out->n - 1];
 }
 
+DPARI_INTERNAL double dpari_boundary_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                                           const dpari_layers *layers)
+{
+    double send = 0.0;
+    int32_t i;
+    for (i = 0; i < job->work->layers; i++) {
+        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            send = dpari_mostf(send, layers->of[i].send);
+        }
+    }
+    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
+    return send / strategy->tp;
+}
+
 DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work), i;
+    int32_t rank, last = strategy->pp - 1, classes = dpari_block_classes(job->work);
     out->n = 0;
     for (rank = 0; rank <= last; rank++) {
         if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, strategy, rank)) {
@@ -1052,12 +1044,5 @@ DPARI_INTERNAL void dpari_price_stages(const dpar_job *job, const dpar_strategy 
     }
     dpari_price_whole(job, strategy, layers, &out->whole);
     out->sum_total = out->whole.total;
-    out->send = 0.0;
-    for (i = 0; i < job->work->layers; i++) {
-        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
-            out->send = dpari_mostf(out->send, layers->of[i].send);
-        }
-    }
-    /* each TP rank sends its part, and the receivers gather the parts over the fast links */
-    out->send /= strategy->tp;
+    out->send = dpari_boundary_bytes(job, strategy, layers);
 }

@@ -28,6 +28,14 @@ typedef struct dpari_tally {
 DPARI_INTERNAL void dpari_tally_add(dpari_tally *tally, int32_t what, int32_t kind, int32_t n,
                                     double bytes, double forward, double backward);
 
+/* Sets the group of two neighbours among n ranks that are `stride` apart. */
+DPARI_INTERNAL void dpari_pair_init(dpar_cluster_group *group, const dpar_cluster *cluster,
+                                    int32_t n, int32_t stride);
+/* Returns the cells of the faces of a tile: both sides of every cut axis, which a full-duplex link
+ * carries at the same time. */
+DPARI_INTERNAL double dpari_halo_cells(const dpar_workload *work, const dpar_workload_layer *layer,
+                                       const dpar_strategy *strategy);
+
 /* The price of one layer of a class for one micro-batch on one rank, in seconds and bytes. */
 typedef struct dpari_layer_price {
     dpari_tally *tally;
@@ -79,9 +87,24 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, everything included */
 } dpari_stage;
 
+/* Returns the seconds of a stage on the device, without waits for the host. */
+DPARI_FN double dpari_stage_device(const dpari_stage *st)
+{
+    return st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+}
+/* Returns the share of a rank's `layers` layers that full recomputation repeats. */
+DPARI_FN double dpari_recomputed_share(const dpar_strategy *strategy, double layers)
+{
+    const double most = strategy->recompute_layers;
+    return most > 0.0 && layers > most ? most / layers : 1.0;
+}
+
 DPARI_INTERNAL void dpari_price_stage(const dpar_job *job, const dpar_strategy *strategy,
                                       const dpari_layers *layers, int32_t rank, dpari_stage *st);
 
+/* Returns the bytes that a rank sends to the next stage for a micro-batch. */
+DPARI_INTERNAL double dpari_boundary_bytes(const dpar_job *job, const dpar_strategy *strategy,
+                                           const dpari_layers *layers);
 /* Returns the number of layers of class i (blocks) on a pipeline rank. */
 DPARI_INTERNAL double dpari_stage_blocks(const dpar_workload *work, const dpar_strategy *strategy,
                                          int32_t rank, int32_t i);

@@ -35,12 +35,6 @@ static const double dpari_poor_pays = 2.0;
 /* A simpler plan is mentioned up to this ratio of times. */
 static const double dpari_worth_saying = 1.6;
 
-/* Returns 1 if the search fixes a field, otherwise 0. */
-static int dpari_search_fixes(const dpar_planner_desc *search, int32_t field)
-{
-    return (search->fixed_fields >> field & 1u) != 0;
-}
-
 /* Computes what the job needs on one GPU, and the tensor parallelism that a node allows. */
 static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_planner_desc *search)
 {
@@ -62,7 +56,7 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_plann
            (n.node % n.tp != 0 || work->heads % n.tp != 0 || work->hidden % n.tp != 0)) {
         n.tp--;
     }
-    if (dpari_search_fixes(search, DPAR_STRATEGY_FIELD_TP)) {
+    if (dpari_fixed(search, DPAR_STRATEGY_FIELD_TP)) {
         n.tp = search->fixed.tp;
     }
     return n;
@@ -193,7 +187,7 @@ static const char *dpari_data_name(const dpar_strategy *strategy)
 static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
 {
     const dpar_strategy *strategy = &plan->strategy;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpar_text t;
     dpar_text_init(&t, name, room);
     if (tiles > 1) {
@@ -228,8 +222,10 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     }
 }
 
-static void dpari_gb(dpar_text *text, double bytes)
+/* Appends a text, and then bytes in GB. */
+static void dpari_gb(dpar_text *text, const char *before, double bytes)
 {
+    dpar_text_put(text, before);
     dpari_text_fixed(text, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
     dpar_text_put(text, " GB");
 }
@@ -242,43 +238,34 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *need, const 
     dpar_text t;
     dpar_text_init(&t, why, room);
     if (job->work->trains) {
-        dpar_text_put(&t, "weights, gradients and optimizer take ");
-        dpari_gb(&t, need->state);
+        dpari_gb(&t, "weights, gradients and optimizer take ", need->state);
         if (need->state < need->gpu) {
-            dpar_text_put(&t, ", which one GPU of ");
-            dpari_gb(&t, gpu);
+            dpari_gb(&t, ", which one GPU of ", gpu);
             dpar_text_put(&t, " holds");
         } else if (need->state < gpu) {
-            dpar_text_put(&t, ", and leave too little of one GPU's ");
-            dpari_gb(&t, gpu);
+            dpari_gb(&t, ", and leave too little of one GPU's ", gpu);
         } else {
-            dpar_text_put(&t, ", more than one GPU's ");
-            dpari_gb(&t, gpu);
-            dpar_text_put(&t, " by ");
-            dpari_gb(&t, need->state - gpu);
+            dpari_gb(&t, ", more than one GPU's ", gpu);
+            dpari_gb(&t, " by ", need->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }
     if (need->activations > need->gpu) {
-        dpar_text_put(&t, "the activations of one sample are ");
-        dpari_gb(&t, need->activations);
+        dpari_gb(&t, "the activations of one sample are ", need->activations);
         dpar_text_put(&t, "; ");
     }
     if (plan->fits) {
-        dpar_text_put(&t, "this way a GPU holds ");
-        dpari_gb(&t, plan->memory.total);
+        dpari_gb(&t, "this way a GPU holds ", plan->memory.total);
         if (plan->strategy.zero >= 1 && plan->strategy.dp > 1) {
-            dpar_text_put(&t, ", ");
-            dpari_gb(&t, dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
-                                          plan->strategy.shard > 0 ? plan->strategy.shard
-                                                                   : plan->strategy.dp));
+            dpari_gb(&t, ", ",
+                     dpari_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
+                                      plan->strategy.shard > 0 ? plan->strategy.shard
+                                                               : plan->strategy.dp));
             dpar_text_put(&t, " of them state");
         }
     } else {
-        dpar_text_put(&t, "even this way it does not fit: up to ");
-        dpari_gb(&t, plan->memory.upper);
-        dpar_text_put(&t, " a GPU, ");
-        dpari_gb(&t, plan->memory.upper - gpu);
+        dpari_gb(&t, "even this way it does not fit: up to ", plan->memory.upper);
+        dpari_gb(&t, " a GPU, ", plan->memory.upper - gpu);
         dpar_text_put(&t, " too much");
     }
 }
@@ -375,7 +362,7 @@ static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_planne
     }
     dpar_text_put(text, ": ");
     dpari_advice_ratio(text, ratio);
-    dpari_gb(text, plan.memory.total);
+    dpari_gb(text, "", plan.memory.total);
     dpar_text_put(text, " a GPU");
     if (ratio > 1.0) {
         dpari_advice_saved(text, ", without ", chosen->bits, other->bits);
@@ -427,7 +414,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_planner_desc *sear
                 advice->plan.step.total;
         dpari_advice_ratio(&t, ratio);
     }
-    dpari_gb(&t, other.plan.memory.total);
+    dpari_gb(&t, "", other.plan.memory.total);
     dpar_text_put(&t, " a GPU");
 }
 
@@ -488,8 +475,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
     }
     dpari_advice_why(job, need, &advice->plan, advice->why, sizeof(advice->why));
     dpar_text_init(&t, advice->runner_up, sizeof(advice->runner_up));
-    dpar_text_put(&t, "state alone, sharded over all GPUs: ");
-    dpari_gb(&t, need->state / need->gpus);
+    dpari_gb(&t, "state alone, sharded over all GPUs: ", need->state / need->gpus);
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)need->gpus, INT32_MAX),
@@ -519,18 +505,11 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
     dpari_kinds kinds;
     const dpari_kind *chosen;
     dpari_need n;
-    dpar_status st = dpari_job_check(job, why);
+    dpar_status st = dpari_search_check(job, search, why);
     if (st != DPAR_OK) {
         return st;
     }
     n = dpari_need_of(job, search);
-    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
-        return dpari_wrong(
-            why,
-            "gpus=%d must be 0 or the cluster's %d (dpar_cluster_resize), global_batch=%ld at "
-            "least 0",
-            search->gpus, n.gpus, search->global_batch);
-    }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
         return dpari_advice_none(job, search, &n, advice, why);

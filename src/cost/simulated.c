@@ -43,7 +43,7 @@ static int32_t dpari_simulated_micros(const dpar_strategy *strategy)
 /* Returns the share of a stage's time that its forward takes, compute and messages together. */
 static double dpari_forward_share(const dpari_stage *st)
 {
-    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double device = dpari_stage_device(st);
     return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
@@ -128,8 +128,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     dpar_schedule_simulate_desc how;
     dpar_status st;
     int64_t need;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule);
     /* 1 if the software stack sends between its computations, so that ranks wait for the
      * messages */
     int holds = looped && !(dpari_overlap_of(job, strategy) & DPAR_OVERLAP_PP);

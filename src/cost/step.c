@@ -90,7 +90,7 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *stra
     dpari_data d;
     int32_t n = strategy->dp * strategy->cp,
             shard = (strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp, en;
-    int32_t tiles = strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+    int32_t tiles = (int32_t)dpari_tiles(strategy);
     dpari_zero(&d, sizeof(d));
     d.tally = tally;
     if (!job->work->trains) {
@@ -275,11 +275,7 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *strat
 {
     dpar_collective_cost c;
     dpar_cluster_group g;
-    dpar_cluster_group_init(&g, job->cluster, strategy->pp,
-                            strategy->tp * strategy->cp * strategy->dp);
-    g.nodes = g.per_node < g.size ? 2 : 1;
-    g.size = 2;
-    g.per_node = g.nodes == 2 ? 1 : 2;
+    dpari_pair_init(&g, job->cluster, strategy->pp, strategy->tp * strategy->cp * strategy->dp);
     dpar_collective_predict(job->cluster, &g, DPAR_CALL_SEND_RECV, bytes, &c);
     cost->link_bytes += c.link_bytes * times;
     cost->nic_bytes += c.nic_bytes * times;
@@ -306,8 +302,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *strate
     double m = strategy->micro_batches, p = strategy->pp, v = strategy->vp,
            mean = stages->sum_total / p, send, fill;
     double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule);
     int32_t flying = dpari_overlap_of(job, strategy);
     cost->largest_stage_s = slow->total;
     cost->mean_stage_s = mean;
@@ -346,8 +341,6 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
 {
     const dpari_stage *all = &stages->whole;
     double k = (double)strategy->micro_batches / strategy->pp;
-    double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
-                    all->halo; /* the rest of all->total is waits for the host */
     cost->term[DPAR_TIME_FORWARD] = k * all->forward;
     cost->term[DPAR_TIME_BACKWARD] = k * all->backward;
     cost->term[DPAR_TIME_RECOMPUTE] = k * all->again;
@@ -355,7 +348,7 @@ static void dpari_step_terms(const dpar_strategy *strategy, const dpari_stages *
     cost->term[DPAR_TIME_CP] = k * all->cp;
     cost->term[DPAR_TIME_EP] = k * all->ep;
     cost->term[DPAR_TIME_HALO] = k * all->halo;
-    cost->term[DPAR_TIME_HOST] = k * (all->total - device);
+    cost->term[DPAR_TIME_HOST] = k * (all->total - dpari_stage_device(all)); /* waits */
     cost->link_bytes = k * all->link_bytes;
     cost->nic_bytes = k * all->nic_bytes;
 }
@@ -392,9 +385,7 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *strategy,
     cost->model_flops = cost->samples * work->model_flops_full;
     cost->model_flops_causal = cost->samples * work->model_flops_causal;
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
-        double share = strategy->recompute_layers > 0
-                           ? dpari_leastf(1.0, strategy->recompute_layers / stages->of[0].layers)
-                           : 1.0;
+        double share = dpari_recomputed_share(strategy, stages->of[0].layers);
         int32_t i;
         for (i = 0; i < work->layers; i++) {
             if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
@@ -430,8 +421,7 @@ DPARI_INTERNAL void dpari_price_step(const dpar_job *job, const dpar_strategy *s
     /* all ranks that sum their gradients wait for the last of them */
     cost->term[DPAR_TIME_IMBALANCE] +=
         cal[DPAR_CAL_SKEW] * compute *
-        dpari_log2((double)strategy->dp * strategy->cp * strategy->tiles[0] * strategy->tiles[1] *
-                   strategy->tiles[2]);
+        dpari_log2((double)strategy->dp * strategy->cp * (double)dpari_tiles(strategy));
     cost->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIME_COUNT; i++) {
         cost->total += cost->term[i];

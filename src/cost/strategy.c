@@ -176,8 +176,7 @@ static const dpari_field dpari_strategy_field[] = {
     {"mbs", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCH},
     {"m", DPARI_FIELD_ALIAS, DPAR_STRATEGY_FIELD_MICRO_BATCHES}};
 
-/* Returns a pointer to the value of a field; for TILES to the first of three values. */
-static int32_t *dpari_field_at(dpar_strategy *strategy, int32_t field)
+DPARI_INTERNAL int32_t *dpari_strategy_at(dpar_strategy *strategy, int32_t field)
 {
     return (int32_t *)(void *)((char *)strategy + dpari_strategy_field[field].place);
 }
@@ -345,7 +344,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *strategy, dpar
         dpari_write_pair(text, "ep", strategy->ep);
         dpari_write_pair(text, "etp", strategy->etp);
     }
-    if (strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2] > 1) {
+    if (dpari_tiles(strategy) > 1) {
         dpar_text_put(text, ",tiles=");
         dpari_write_tiles(text, strategy->tiles);
     }
@@ -396,9 +395,9 @@ static DPARI_PRINTF(4, 5) dpar_status
     return status;
 }
 
-/* Reports the first field that is out of its range. */
-static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, int32_t *rule,
-                                                 dpar_why *why)
+/* Checks that every field is in its range. */
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
+                                                  dpar_why *why)
 {
     /* `most` is 0 if there is no limit */
     static const struct {
@@ -417,36 +416,19 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *strategy, 
                  {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                  {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *strategy;
-    const char *name;
     size_t i;
-    int32_t v;
-    for (i = 0;; i++) {
-        v = *dpari_field_at(&given, range[i].field);
-        if (v < range[i].least || (range[i].most > 0 && v > range[i].most) ||
-            i + 1 == sizeof range / sizeof *range) {
-            break;
+    for (i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
+        const char *name = dpari_strategy_field[range[i].field].name;
+        const int32_t v = *dpari_strategy_at(&given, range[i].field);
+        const int32_t least = range[i].least, most = range[i].most;
+        if (most > 0 && (v < least || v > most)) {
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "%s=%d must be %d to %d",
+                                name, v, least, most);
         }
-    }
-    name = dpari_strategy_field[range[i].field].name;
-    if (rule != NULL) {
-        *rule = DPAR_STRATEGY_RULE_DEGREE;
-    }
-    if (range[i].most > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)range[i].least,
-                           (int32_t)range[i].most);
-    }
-    return dpari_wrong(why, "%s=%d must be at least %d", name, v, (int32_t)range[i].least);
-}
-
-/* Checks that every field is in its range. */
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy, int32_t *rule,
-                                                  dpar_why *why)
-{
-    if (strategy->tp < 1 || strategy->cp < 1 || strategy->dp < 1 || strategy->pp < 1 ||
-        strategy->vp < 1 || strategy->ep < 1 || strategy->etp < 1 || strategy->micro_batch < 1 ||
-        strategy->micro_batches < 1 || strategy->recompute_layers < 0 || strategy->shard < 0 ||
-        strategy->zero < 0 || strategy->zero > 3 || strategy->sp < 0 || strategy->sp > 1) {
-        return dpari_refuse_field(strategy, rule, why);
+        if (v < least) {
+            return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "%s=%d must be at least %d",
+                                name, v, least);
+        }
     }
     if (strategy->schedule == 0) {
         return dpari_refuse(
@@ -467,7 +449,7 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *strategy,
 DPARI_INTERNAL double dpari_zero_ranks(const dpar_strategy *strategy)
 {
     return (double)(strategy->shard > 0 ? strategy->shard : strategy->dp) * strategy->cp *
-           strategy->tiles[0] * strategy->tiles[1] * strategy->tiles[2];
+           (double)dpari_tiles(strategy);
 }
 
 DPARI_INTERNAL int dpari_sequence_cuts(const dpar_workload *work, const dpar_strategy *strategy)
@@ -510,14 +492,6 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *work,
     return DPAR_OK;
 }
 
-/* Returns 1 if a schedule assigns its two chunks per rank in a V, to the last rank and back,
- * otherwise 0. */
-static int dpari_v_shaped(int32_t schedule)
-{
-    return schedule == DPAR_SCHEDULE_ZBV || schedule == DPAR_SCHEDULE_V_HALF ||
-           schedule == DPAR_SCHEDULE_V_MIN || schedule == DPAR_SCHEDULE_DUALPIPEV;
-}
-
 /* Checks recomputation, and that the layers suffice for the stages and the schedule allows pp, vp
  * and the micro-batches. Embedding and loss may count as two layers. */
 static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
@@ -525,8 +499,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                                                    dpar_why *why)
 {
     int64_t chunks = (int64_t)strategy->pp * strategy->vp;
-    int looped = strategy->schedule == DPAR_SCHEDULE_INTERLEAVED ||
-                 strategy->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
+    int looped = dpari_looped(strategy->schedule), folded = dpari_v_shaped(strategy->schedule);
     if (strategy->recompute != DPAR_RECOMPUTE_NONE && !work->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "recompute=%d must be 0 (none), because the job has no backward",
@@ -544,14 +517,13 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *work,
                             "pp=%d x vp=%d needs at least as many layers, the model has %d",
                             strategy->pp, strategy->vp, work->blocks);
     }
-    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (dpari_v_shaped(strategy->schedule) &&
-                                                               strategy->vp == 2)))) {
+    if (strategy->vp > 1 && (strategy->pp == 1 || !(looped || (folded && strategy->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
                             strategy->vp, strategy->pp);
     }
-    if (strategy->pp > 1 && dpari_v_shaped(strategy->schedule) && strategy->vp != 2) {
+    if (strategy->pp > 1 && folded && strategy->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
                             "a V schedule has two chunks per rank: vp=2, not %d", strategy->vp);
     }

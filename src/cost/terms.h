@@ -13,10 +13,6 @@
  * zero, micro_batches, offload and overlap have the same stages. */
 DPARI_INTERNAL void dpari_price_memory(const dpar_job *job, const dpar_strategy *strategy,
                                        const dpari_stages *stages, dpar_memory_usage *memory);
-/* Does the same, but prices the stages itself. The strategy must have passed dpari_strategy_check.
- * O(layer classes). */
-DPARI_INTERNAL void dpari_memory_of(const dpar_job *job, const dpar_strategy *strategy,
-                                    dpar_memory_usage *memory);
 /* Returns 1 if a plan fits with a margin, otherwise 0: `upper` less `late` into `limit` bytes of a
  * GPU (0 selects its memory), and the offloaded bytes of all GPUs of a node into the node's memory.
  */
@@ -48,7 +44,5 @@ DPARI_INTERNAL double dpari_boundary_seconds(const dpar_job *job, const dpar_str
 /* Counts the gradients, and the weights of ZeRO, that the ranks of a stage send in a step. */
 DPARI_INTERNAL void dpari_tally_data(const dpar_job *job, const dpar_strategy *strategy,
                                      const dpari_stage *st, dpari_tally *tally);
-/* Checks the model, the machine and the recipe of a job (planner.c). */
-DPARI_INTERNAL dpar_status dpari_job_check(const dpar_job *job, dpar_why *why);
 
 #endif

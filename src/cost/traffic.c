@@ -26,14 +26,9 @@ static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *strat
                        : 0.0;
         }
         *layers += mine;
-        if (strategy->recompute != DPAR_RECOMPUTE_FULL) {
-            continue;
+        if (strategy->recompute == DPAR_RECOMPUTE_FULL) {
+            *again += mine * dpari_recomputed_share(strategy, all);
         }
-        if (strategy->recompute_layers > 0 && all > strategy->recompute_layers) {
-            mine *=
-                strategy->recompute_layers / all; /* the recomputed share of the stage's layers */
-        }
-        *again += mine;
     }
 }
 
@@ -141,18 +136,16 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
                                       const dpari_layers *layers, dpari_tally *tally)
 {
     const dpar_workload *work = job->work;
-    double ways = work->trains ? 2.0 : 1.0, send = 0.0, table = (double)work->vocab * work->hidden;
+    double ways = work->trains ? 2.0 : 1.0, table = (double)work->vocab * work->hidden;
     int32_t i, tied = 0;
     for (i = 0; i < work->layers; i++) {
-        if (work->layer[i].kind == DPAR_LAYER_BLOCK) {
-            send = dpari_mostf(send, layers->of[i].send);
-        }
         /* a head with fewer weights than the table shares it with the embedding */
         tied |= work->layer[i].kind == DPAR_LAYER_HEAD && work->vocab > 0 &&
                 dpari_layer_params(work, i) < table;
     }
-    dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp, send / strategy->tp,
-                    0.0, ways * strategy->micro_batches * dpari_traffic_borders(strategy));
+    dpari_tally_add(tally, DPAR_TRAFFIC_PP, DPAR_CALL_SEND_RECV, strategy->pp,
+                    dpari_boundary_bytes(job, strategy, layers), 0.0,
+                    ways * strategy->micro_batches * dpari_traffic_borders(strategy));
     if (tied && dpari_ends_apart(strategy) && work->trains) { /* one pair for each rank of a
                                                                  stage */
         tally->backward[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE] +=

@@ -158,17 +158,6 @@ DPARI_INTERNAL double dpari_layer_saved(const dpar_workload *work, int32_t layer
     return sum;
 }
 
-DPARI_INTERNAL int32_t dpari_workload_largest(const dpar_workload *work)
-{
-    int32_t i, best = 0;
-    for (i = 1; i < work->layers; i++) {
-        if (dpari_layer_params(work, i) > dpari_layer_params(work, best)) {
-            best = i;
-        }
-    }
-    return best;
-}
-
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *work, dpar_why *why)
 {
     int32_t i;

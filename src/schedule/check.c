@@ -76,14 +76,6 @@ typedef struct dpari_proof {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Writes an action without its partner in a pair, which may not exist. */
-static void dpari_proof_put(const dpar_action *action, dpar_text *text)
-{
-    dpar_action one = *action;
-    one.joined = 0;
-    dpar_action_write(&one, text);
-}
-
 /* Appends `form`, with `number` in place of '#', `action` in place of the first '@' and `other` in
  * place of the second. */
 static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
@@ -93,7 +85,7 @@ static void dpari_proof_words(dpar_text *text, const char *form, int64_t number,
         if (*form == '#') {
             dpari_text_int(text, number);
         } else if (*form == '@') {
-            dpari_proof_put(action, text);
+            dpari_action_put(action, text);
             action = other;
         } else {
             dpari_text_char(text, *form);
@@ -139,16 +131,6 @@ static dpar_status dpari_proof_say_pair(const dpari_proof *proof, int32_t r,
                                         const dpar_action *other)
 {
     return dpari_proof_report(proof, r, action, form, 0, other);
-}
-
-static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
-{
-    dpar_action a;
-    dpari_zero(&a, sizeof(a));
-    a.kind = (uint8_t)kind;
-    a.stage = (uint16_t)stage;
-    a.micro_batch = (uint16_t)micro;
-    return a;
 }
 
 /* Returns the smallest kind of a set. */
@@ -274,12 +256,6 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* Returns the direction of a message: 0 with the forward, 1 with the backward. */
-static int dpari_proof_way(int32_t kind)
-{
-    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
-}
-
 /* Returns the cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *proof, const dpar_action *action)
 {
@@ -403,7 +379,7 @@ static dpar_status dpari_proof_after(const dpari_proof *proof, int32_t r, const 
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(proof, stage, micro)->seen;
-    dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
+    dpar_action needs = dpari_action_of(dpari_proof_kind(seen), stage, micro);
     if (seen != 0) {
         return dpari_proof_say_pair(proof, r, action, "@ comes after @, which needs it", &needs);
     }
@@ -445,7 +421,7 @@ static dpar_status dpari_proof_order(const dpari_proof *proof, int32_t r, const 
     }
     if (twin != 0) {
         dpar_action other =
-            dpari_proof_action(dpari_proof_kind(twin), action->stage, action->micro_batch);
+            dpari_action_of(dpari_proof_kind(twin), action->stage, action->micro_batch);
         return dpari_proof_say_pair(
             proof, r, &other, "@ and @ exclude each other, because a B is I and W in one", action);
     }
@@ -537,7 +513,7 @@ static uint32_t dpari_proof_expected(const dpari_proof *proof, int32_t stage, ui
          kind <= DPAR_ACTION_RECV_B && (proof->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
         int32_t there = dpar_schedule_partner(proof->s, kind, stage);
         if (there >= 0 && proof->s->rank_of[there] != proof->s->rank_of[stage] &&
-            (!dpari_proof_way(kind) || (proof->kinds & DPARI_SET_TRAINING) != 0)) {
+            (!dpari_message_way(kind) || (proof->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
         }
     }
@@ -549,9 +525,9 @@ static dpar_status dpari_proof_complete(const dpari_proof *proof, int32_t stage,
     uint32_t seen = dpari_proof_at(proof, stage, micro)->seen;
     uint32_t set = dpari_proof_expected(proof, stage, seen),
              extra = seen & ~set & DPARI_SET_MESSAGES;
-    dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
+    dpar_action a = dpari_action_of(dpari_proof_kind((set & ~seen) | extra), stage, micro);
     if ((set & ~seen) != 0) {
-        a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
+        a = dpari_action_of(dpari_proof_kind(set & ~seen), stage, micro);
         return dpari_proof_say(proof, proof->s->rank_of[stage], &a, "@ is missing");
     }
     if (extra != 0) {
@@ -630,7 +606,7 @@ static void dpari_proof_number(const dpari_proof *proof, int32_t r)
         const dpar_action *action = &proof->s->action[i];
         if (dpari_proof_is(action->kind, DPARI_SET_SENDS)) {
             dpari_proof_at(proof, action->stage, action->micro_batch)
-                ->send[dpari_proof_way(action->kind)] = proof->key[2 * action->peer]++;
+                ->send[dpari_message_way(action->kind)] = proof->key[2 * action->peer]++;
         }
     }
     dpari_proof_forget(proof, r, 0);
@@ -657,7 +633,7 @@ static dpar_status dpari_proof_channel(const dpari_proof *proof, int32_t r)
         const dpar_action *action = &proof->s->action[i];
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t n = proof->key[2 * action->peer]++;
-            if (dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)] != n) {
+            if (dpari_proof_mate_cell(proof, action)->send[dpari_message_way(action->kind)] != n) {
                 return dpari_proof_report(proof, r, action,
                                           "@ is in the place where rank # sends @; without tags "
                                           "(NCCL) it receives the wrong data",
@@ -937,7 +913,7 @@ static void dpari_proof_wait_data(const dpari_proof *proof, dpari_proof_wait *bl
     } else if (action->kind != DPAR_ACTION_FORWARD) {
         kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
     }
-    blocked->needs = dpari_proof_action(kind, from, action->micro_batch);
+    blocked->needs = dpari_action_of(kind, from, action->micro_batch);
     blocked->other_rank = proof->s->rank_of[from];
     blocked->other = dpari_proof_stuck(proof, blocked->other_rank);
 }
@@ -1089,16 +1065,12 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *proof, int64_t *stuck
 /* Checks everything except the order of channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *proof)
 {
-    const dpar_schedule *schedule = proof->s;
     dpar_status st = dpari_proof_kinds(proof);
     int32_t r;
-    for (r = 0; r < schedule->stages && st == DPAR_OK; r++) {
-        if (schedule->rank_of[r] >= schedule->ranks) {
-            st = dpari_wrong(proof->why, "rank_of[%d] is %d, but there are only %d ranks", r,
-                             (int32_t)schedule->rank_of[r], schedule->ranks);
-        }
+    if (st == DPAR_OK) {
+        st = dpari_schedule_check_ranks(proof->s, proof->why);
     }
-    for (r = 0; r < schedule->ranks && st == DPAR_OK; r++) {
+    for (r = 0; r < proof->s->ranks && st == DPAR_OK; r++) {
         st = dpari_proof_list(proof, r);
     }
     if (st == DPAR_OK) {
@@ -1128,15 +1100,26 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 
 /* ---- transports ------------------------------------------------------------------------------ */
 
-/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
-static int32_t dpari_proof_key(const dpari_proof *proof, const dpar_action *action)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_transport_check(int32_t transport, int32_t capacity,
+                                                            dpar_why *why)
 {
-    switch (proof->transport) {
-    case DPAR_TRANSPORT_DIRECTION: return dpari_proof_way(action->kind);
-    case DPAR_TRANSPORT_PAIR: return 2 * action->peer;
+    if (transport < 0 || transport >= DPAR_TRANSPORT_COUNT) {
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", transport,
+                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
+    }
+    if (transport == DPAR_TRANSPORT_EAGER && capacity < 1) {
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", capacity);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL int32_t dpari_transport_queue(int32_t transport, int32_t kind, int32_t peer)
+{
+    switch (transport) {
+    case DPAR_TRANSPORT_DIRECTION: return dpari_message_way(kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * peer;
     case DPAR_TRANSPORT_EDGE:
-    case DPAR_TRANSPORT_EAGER:
-        return 2 * action->peer + dpari_proof_is(action->kind, DPARI_SET_SENDS);
+    case DPAR_TRANSPORT_EAGER: return 2 * peer + dpari_action_is_send(kind);
     default: return 0;
     }
 }
@@ -1152,7 +1135,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
         if (!dpari_proof_is(action->kind, DPARI_SET_MESSAGES)) {
             continue;
         }
-        last = &proof->key[dpari_proof_key(proof, action)];
+        last = &proof->key[dpari_transport_queue(proof->transport, action->kind, action->peer)];
         proof->link[i].next = -1;
         proof->link[i].first = *last < 0 ? i : proof->link[*last].first;
         proof->link[i].head = proof->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
@@ -1162,7 +1145,7 @@ static void dpari_proof_queue(dpari_proof *proof, int32_t r)
         *last = i;
         if (sends) {
             dpari_proof_at(proof, action->stage, action->micro_batch)
-                ->send[dpari_proof_way(action->kind)] = i;
+                ->send[dpari_message_way(action->kind)] = i;
         }
     }
     proof->key[0] = proof->key[1] = -1;
@@ -1183,7 +1166,7 @@ static void dpari_proof_connect(dpari_proof *proof)
         const dpar_action *action = &proof->s->action[i];
         if (dpari_proof_is(action->kind, DPARI_SET_RECVS)) {
             int32_t send =
-                dpari_proof_mate_cell(proof, action)->send[dpari_proof_way(action->kind)];
+                dpari_proof_mate_cell(proof, action)->send[dpari_message_way(action->kind)];
             proof->link[i].mate = send;
             proof->link[send].mate = i;
         }
@@ -1232,15 +1215,11 @@ dpari_proof_arguments(const dpar_schedule *schedule, const dpar_schedule_check_d
                       int64_t bytes, dpar_why *why)
 {
     int64_t needed;
-    dpar_status st;
-    if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", how->transport,
-                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
+    dpar_status st =
+        how != NULL ? dpari_transport_check(how->transport, how->capacity, why) : DPAR_OK;
+    if (st == DPAR_OK) {
+        st = dpari_proof_shape(schedule, why);
     }
-    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
-        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
-    }
-    st = dpari_proof_shape(schedule, why);
     if (st != DPAR_OK) {
         return st;
     }

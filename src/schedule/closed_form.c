@@ -30,6 +30,14 @@ static void dpari_closed_add(dpari_closed *closed, int64_t count, int64_t time)
     closed->sum += product;
 }
 
+/* Sets the text of the formula and adds count x time. */
+static void dpari_closed_term(dpari_closed *closed, const char *formula, int64_t count,
+                              int64_t time)
+{
+    closed->formula = formula;
+    dpari_closed_add(closed, count, time);
+}
+
 /* Notes a condition if it does not hold and none was noted before. An empty condition means that
  * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, const char *condition)
@@ -40,10 +48,10 @@ DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *closed, int holds, con
     return holds;
 }
 
-/* Adds count x (F + B). */
-static void dpari_closed_pair(dpari_closed *closed, int64_t count)
+/* Sets the text of the formula and adds count x (F + B). */
+static void dpari_closed_pair(dpari_closed *closed, const char *formula, int64_t count)
 {
-    dpari_closed_add(closed, count, closed->f);
+    dpari_closed_term(closed, formula, count, closed->f);
     dpari_closed_add(closed, count, closed->b);
 }
 
@@ -56,7 +64,7 @@ static void dpari_closed_work(dpari_closed *closed, int64_t *work)
     if (closed->rule == DPAR_SCHEDULE_DUALPIPE || closed->rule == DPAR_SCHEDULE_CHIMERA) {
         count /= 2; /* each stage has half of the micro-batches */
     }
-    dpari_closed_pair(&only, count);
+    dpari_closed_pair(&only, NULL, count);
     closed->over |= only.over;
     *work = only.sum;
 }
@@ -65,15 +73,14 @@ static void dpari_closed_work(dpari_closed *closed, int64_t *work)
 
 static void dpari_closed_zero_bubble(dpari_closed *closed)
 {
-    closed->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
-    if (!dpari_closed_need(closed, closed->w <= closed->i && closed->w <= closed->f,
-                           "W <= I and W <= F") ||
-        !dpari_closed_need(closed, closed->m >= closed->p, "m >= p")) {
+    const int64_t p = closed->p, m = closed->m, f = closed->f, i = closed->i, w = closed->w;
+    if (!dpari_closed_need(closed, w <= i && w <= f, "W <= I and W <= F") ||
+        !dpari_closed_need(closed, m >= p, "m >= p")) {
         return;
     }
-    dpari_closed_pair(closed, closed->m * closed->v);
-    dpari_closed_add(closed, closed->p - 1, closed->f);
-    dpari_closed_add(closed, closed->p - 1, closed->i - closed->w);
+    dpari_closed_pair(closed, "m v (F + I + W) + (p - 1) (F + I - W)", m * closed->v);
+    dpari_closed_add(closed, p - 1, f);
+    dpari_closed_add(closed, p - 1, i - w);
 }
 
 /* Adds 3 v m F for ZB-2P and ZBV, and for the makespan (p - 1) F more. */
@@ -93,22 +100,22 @@ static void dpari_closed_no_bubble(dpari_closed *closed, int span)
 
 static void dpari_closed_dual_idle(dpari_closed *closed)
 {
+    const int64_t f = closed->f, b = closed->b, w = closed->w, fb = closed->fb;
     int64_t h = closed->rule == DPAR_SCHEDULE_DUALPIPE ? closed->p / 2 : closed->p;
     dpari_closed with = *closed;
     closed->formula = closed->rule == DPAR_SCHEDULE_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)"
                                                              : "(p - 1) (FB + B - 3 W)";
     with.sum = 0;
-    dpari_closed_add(&with, 1, closed->fb);
-    dpari_closed_add(&with, 1, closed->b);
-    if (with.over || !dpari_closed_need(closed, closed->f == closed->i, "F = I") ||
-        !dpari_closed_need(closed, closed->fb >= closed->f && closed->fb >= closed->b,
-                           "FB >= F and FB >= B") ||
-        !dpari_closed_need(closed, closed->fb - closed->f <= closed->b, "FB <= F + B") ||
-        !dpari_closed_need(closed, closed->w <= closed->i, "W <= I")) {
+    dpari_closed_add(&with, 1, fb);
+    dpari_closed_add(&with, 1, b);
+    if (with.over || !dpari_closed_need(closed, f == closed->i, "F = I") ||
+        !dpari_closed_need(closed, fb >= f && fb >= b, "FB >= F and FB >= B") ||
+        !dpari_closed_need(closed, fb - f <= b, "FB <= F + B") ||
+        !dpari_closed_need(closed, w <= closed->i, "W <= I")) {
         closed->over |= with.over;
         return;
     }
-    dpari_closed_add(closed, h - 1, with.sum - 3 * closed->w);
+    dpari_closed_add(closed, h - 1, with.sum - 3 * w);
 }
 
 static void dpari_closed_dual(dpari_closed *closed)
@@ -126,49 +133,43 @@ static void dpari_closed_dual(dpari_closed *closed)
 static void dpari_closed_chimera(dpari_closed *closed)
 {
     int twice = closed->b / 2 == closed->f && closed->b % 2 == 0 && closed->b > 0;
-    closed->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
     (void)dpari_closed_need(closed, closed->b == closed->f || twice, "B = F or B = 2 F");
     (void)dpari_closed_need(closed, !twice || closed->m == closed->p, "m = p, if B = 2 F");
     (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
-    dpari_closed_pair(closed, closed->m);
+    dpari_closed_pair(closed, twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F",
+                      closed->m);
     dpari_closed_add(closed, (twice ? 2 : 1) * (closed->p - 2), closed->f);
 }
 
 static void dpari_closed_overlapped(dpari_closed *closed)
 {
-    closed->formula = "p (F + B) + (m - 1) FB";
     (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
     (void)dpari_closed_need(closed, closed->fb >= closed->b && closed->fb >= closed->f,
                             "FB >= F and FB >= B");
-    dpari_closed_pair(closed, closed->p);
+    dpari_closed_pair(closed, "p (F + B) + (m - 1) FB", closed->p);
     dpari_closed_add(closed, closed->m - 1, closed->fb);
 }
 
 static void dpari_closed_makespan(dpari_closed *closed)
 {
+    const int64_t p = closed->p, m = closed->m, v = closed->v;
     switch (closed->rule) {
     case DPAR_SCHEDULE_INTERLEAVED:
     case DPAR_SCHEDULE_BREADTH_FIRST:
-        closed->formula = "(m v + p - 1) (F + B)";
-        (void)dpari_closed_need(closed, closed->v == 1 || closed->m >= closed->p,
-                                "m >= p, or v = 1");
-        dpari_closed_pair(closed, closed->m * closed->v + closed->p - 1);
+        (void)dpari_closed_need(closed, v == 1 || m >= p, "m >= p, or v = 1");
+        dpari_closed_pair(closed, "(m v + p - 1) (F + B)", m * v + p - 1);
         break;
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_1F1B:
     case DPAR_SCHEDULE_EAGER_1F1B:
-        closed->formula = "(m + p - 1) (F + B)";
-        dpari_closed_pair(closed, closed->m + closed->p - 1);
+        dpari_closed_pair(closed, "(m + p - 1) (F + B)", m + p - 1);
         break;
     case DPAR_SCHEDULE_SEQ1F1B:
-        closed->formula = "(m s + p - 1) (F + B)";
-        dpari_closed_pair(closed, closed->m + closed->p - 1);
+        dpari_closed_pair(closed, "(m s + p - 1) (F + B)", m + p - 1);
         break;
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        closed->formula = "(m v + p - 1) F";
-        (void)dpari_closed_need(closed, closed->v == 1 || closed->m >= closed->p,
-                                "m >= p, or v = 1");
-        dpari_closed_add(closed, closed->m * closed->v + closed->p - 1, closed->f);
+        (void)dpari_closed_need(closed, v == 1 || m >= p, "m >= p, or v = 1");
+        dpari_closed_term(closed, "(m v + p - 1) F", m * v + p - 1, closed->f);
         break;
     case DPAR_SCHEDULE_ZB_H1:
     case DPAR_SCHEDULE_INTERLEAVED_ZB: dpari_closed_zero_bubble(closed); break;
@@ -184,44 +185,33 @@ static void dpari_closed_makespan(dpari_closed *closed)
 
 static void dpari_closed_latency(dpari_closed *closed)
 {
+    const int64_t p = closed->p, m = closed->m, f = closed->f, b = closed->b, c = closed->c;
     switch (closed->rule) {
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_EAGER_1F1B:
-        closed->formula = "2 (p - 1) c";
-        (void)dpari_closed_need(closed,
-                                closed->rule == DPAR_SCHEDULE_GPIPE ||
-                                    closed->c <= closed->f + closed->b - closed->c,
+        (void)dpari_closed_need(closed, closed->rule == DPAR_SCHEDULE_GPIPE || c <= f + b - c,
                                 "2 c <= F + B");
-        dpari_closed_add(closed, 2 * (closed->p - 1), closed->c);
+        dpari_closed_term(closed, "2 (p - 1) c", 2 * (p - 1), c);
         break;
     case DPAR_SCHEDULE_1F1B:
-        closed->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
-        (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
-        if (closed->p > 1) {
-            dpari_closed_add(closed,
-                             2 * (closed->p - 2) + 2 * (closed->m / closed->p) * (closed->p - 1),
-                             closed->c);
-        }
+        (void)dpari_closed_need(closed, m % p == 0, "p divides m");
+        dpari_closed_term(closed, "(2 (p - 2) + 2 m (p - 1) / p) c",
+                          p > 1 ? 2 * (p - 2) + 2 * (m / p) * (p - 1) : 0, c);
         break;
     case DPAR_SCHEDULE_INTERLEAVED:
-        closed->formula = "2 (p v - 1) c";
-        (void)dpari_closed_need(closed, closed->m % closed->p == 0, "p divides m");
-        (void)dpari_closed_need(closed, closed->c <= closed->f && closed->c <= closed->b,
-                                "c <= F and c <= B");
-        dpari_closed_add(closed, closed->p > 1 ? 2 * (closed->p * closed->v - 1) : 0, closed->c);
+        (void)dpari_closed_need(closed, m % p == 0, "p divides m");
+        (void)dpari_closed_need(closed, c <= f && c <= b, "c <= F and c <= B");
+        dpari_closed_term(closed, "2 (p v - 1) c", p > 1 ? 2 * (p * closed->v - 1) : 0, c);
         break;
     case DPAR_SCHEDULE_ZB_H1:
-        closed->formula = "4 (p - 1) c";
-        (void)dpari_closed_need(closed, closed->f == closed->i && closed->i == closed->w,
-                                "F = I = W");
-        (void)dpari_closed_need(closed, closed->c <= closed->f / 4, "4 c <= F");
-        (void)dpari_closed_need(closed, closed->m >= 2 * closed->p, "m >= 2 p");
-        dpari_closed_add(closed, 4 * (closed->p - 1), closed->c);
+        (void)dpari_closed_need(closed, f == closed->i && closed->i == closed->w, "F = I = W");
+        (void)dpari_closed_need(closed, c <= f / 4, "4 c <= F");
+        (void)dpari_closed_need(closed, m >= 2 * p, "m >= 2 p");
+        dpari_closed_term(closed, "4 (p - 1) c", 4 * (p - 1), c);
         break;
     case DPAR_SCHEDULE_FORWARD_ONLY:
-        closed->formula = "(p - 1) c";
         (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
-        dpari_closed_add(closed, closed->p - 1, closed->c);
+        dpari_closed_term(closed, "(p - 1) c", p - 1, c);
         break;
     default: (void)dpari_closed_need(closed, 0, ""); break;
     }
@@ -232,9 +222,8 @@ static void dpari_closed_span(dpari_closed *closed)
     if (closed->rule == DPAR_SCHEDULE_ZB_2P || closed->rule == DPAR_SCHEDULE_ZBV) {
         dpari_closed_no_bubble(closed, 1);
     } else if (closed->rule == DPAR_SCHEDULE_FORWARD_ONLY) {
-        closed->formula = "m F";
         (void)dpari_closed_need(closed, closed->v == 1, "v = 1");
-        dpari_closed_add(closed, closed->m, closed->f);
+        dpari_closed_term(closed, "m F", closed->m, closed->f);
     } else { /* rank 0 starts first and ends last, so that its span is the makespan */
         dpari_closed_makespan(closed);
         if (closed->c > 0) {
@@ -268,34 +257,25 @@ DPARI_STATIC_NOINLINE void dpari_closed_idle(dpari_closed *closed)
 static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
 {
     const int64_t p = closed->p;
-    int64_t peak = 0;
     switch (closed->rule) {
     case DPAR_SCHEDULE_ZBV:
         (void)dpari_closed_need(closed, closed->m >= 2 * p - 1, "m >= 2 p - 1");
-        closed->formula = "2 p";
-        peak = 2 * p;
+        dpari_closed_term(closed, "2 p", 2 * p, 1);
         break;
     case DPAR_SCHEDULE_V_HALF:
-        closed->formula = "2 floor((p + 2) / 2)";
-        peak = 2 * ((p + 2) / 2);
+        dpari_closed_term(closed, "2 floor((p + 2) / 2)", 2 * ((p + 2) / 2), 1);
         break;
     case DPAR_SCHEDULE_V_MIN:
-        closed->formula =
-            r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
-        peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
+        dpari_closed_term(
+            closed, r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)",
+            2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2), 1);
         break;
-    case DPAR_SCHEDULE_DUALPIPE:
-        closed->formula = "p + 1";
-        peak = p + 1;
-        break;
-    case DPAR_SCHEDULE_DUALPIPEV:
-        closed->formula = "2 p + 1";
-        peak = 2 * p + 1;
-        break;
+    case DPAR_SCHEDULE_DUALPIPE: dpari_closed_term(closed, "p + 1", p + 1, 1); break;
+    case DPAR_SCHEDULE_DUALPIPEV: dpari_closed_term(closed, "2 p + 1", 2 * p + 1, 1); break;
     case DPAR_SCHEDULE_CHIMERA:
         (void)dpari_closed_need(closed, closed->m % p == 0, "p divides m");
-        closed->formula = "p / 2 + 1 + min(r, p - 1 - r)";
-        peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
+        dpari_closed_term(closed, "p / 2 + 1 + min(r, p - 1 - r)",
+                          p / 2 + 1 + dpari_least(r, p - 1 - r), 1);
         break;
     default: (void)dpari_closed_need(closed, 0, ""); break;
     }
@@ -303,58 +283,44 @@ static void dpari_closed_peak_folded(dpari_closed *closed, int64_t r)
         (void)dpari_closed_need(closed, p >= 2 && p <= 12 && closed->m >= 2 * p,
                                 "2 <= p <= 12, m >= 2 p");
     }
-    dpari_closed_add(closed, 1, peak);
 }
 
 DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *closed, int64_t r)
 {
     const int64_t p = closed->p, m = closed->m, v = closed->v;
-    int64_t peak = 0;
     switch (closed->rule) {
     case DPAR_SCHEDULE_GPIPE:
     case DPAR_SCHEDULE_BREADTH_FIRST:
-    case DPAR_SCHEDULE_FORWARD_ONLY:
-        closed->formula = "m v";
-        peak = m * v;
-        break;
+    case DPAR_SCHEDULE_FORWARD_ONLY: dpari_closed_term(closed, "m v", m * v, 1); break;
     case DPAR_SCHEDULE_1F1B:
-        closed->formula = "min(p - r, m)";
-        peak = dpari_least(p - r, m);
+        dpari_closed_term(closed, "min(p - r, m)", dpari_least(p - r, m), 1);
         break;
     case DPAR_SCHEDULE_EAGER_1F1B:
-        closed->formula = "min(2 (p - r) - 1, m)";
-        peak = dpari_least(2 * (p - r) - 1, m);
+        dpari_closed_term(closed, "min(2 (p - r) - 1, m)", dpari_least(2 * (p - r) - 1, m), 1);
         break;
     case DPAR_SCHEDULE_INTERLEAVED:
         (void)dpari_closed_need(closed, m % p == 0, "p divides m");
-        closed->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
-        peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
+        dpari_closed_term(closed, "min((v - 1) p + 2 (p - 1 - r) + 1, m v)",
+                          dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v), 1);
         break;
-    case DPAR_SCHEDULE_ZB_H1:
-        closed->formula = "min(p, m)";
-        peak = dpari_least(p, m);
-        break;
+    case DPAR_SCHEDULE_ZB_H1: dpari_closed_term(closed, "min(p, m)", dpari_least(p, m), 1); break;
     case DPAR_SCHEDULE_ZB_2P:
-        closed->formula = "min(2 p - 1, m)";
-        peak = dpari_least(2 * p - 1, m);
+        dpari_closed_term(closed, "min(2 p - 1, m)", dpari_least(2 * p - 1, m), 1);
         break;
     case DPAR_SCHEDULE_INTERLEAVED_ZB:
         (void)dpari_closed_need(closed, m % p == 0, "p divides m");
-        closed->formula = "p v";
-        peak = p * v;
+        dpari_closed_term(closed, "p v", p * v, 1);
         break;
     case DPAR_SCHEDULE_SEQ1F1B:
-        closed->formula = "min(p - 1 - r + s, m s)";
-        peak = dpari_least(p - 1 - r + closed->s, m);
+        dpari_closed_term(closed, "min(p - 1 - r + s, m s)", dpari_least(p - 1 - r + closed->s, m),
+                          1);
         break;
     case DPAR_SCHEDULE_MOE_OVERLAP:
         (void)dpari_closed_need(closed, v == 1, "v = 1");
-        closed->formula = "min(2 (p - r), m)";
-        peak = dpari_least(2 * (p - r), m);
+        dpari_closed_term(closed, "min(2 (p - r), m)", dpari_least(2 * (p - r), m), 1);
         break;
     default: dpari_closed_peak_folded(closed, r); return;
     }
-    dpari_closed_add(closed, 1, peak);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */

@@ -543,10 +543,8 @@ static int32_t dpari_exact_late(const dpari_search *search, int kind, int32_t s,
 static int dpari_exact_key(dpari_search *search, int64_t at)
 {
     const dpari_pipe *pipe = &search->q;
-    int32_t s, r, used = pipe->stages + pipe->ranks, k;
-    for (k = used; k < search->keys; k++) {
-        search->key[k] = 0;
-    }
+    int32_t s, r, used = pipe->stages + pipe->ranks;
+    dpari_zero(search->key + used, 4 * (size_t)(search->keys - used));
     for (s = 0; s < pipe->stages; s++) {
         int64_t seen = search->seen[pipe->rank[s]];
         int64_t f = dpari_pipe_arrival(pipe, DPARI_F, s), i = dpari_pipe_arrival(pipe, DPARI_I, s);

@@ -13,19 +13,6 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Returns entry n of a text of names that each end in a zero. On a small processor constants take
- * RAM, and rows of equal length would take twice as much. */
-static const char *dpari_name_in(const char *names, int32_t n)
-{
-    for (; n > 0; n--) {
-        while (*names != 0) {
-            names++;
-        }
-        names++;
-    }
-    return names;
-}
-
 DPAR_API const char *dpar_schedule_name(int32_t rule)
 {
     static const char names[] = "?\0gpipe\0" /* in the order of DPAR_SCHEDULE_x */
@@ -33,7 +20,7 @@ DPAR_API const char *dpar_schedule_name(int32_t rule)
                                 "v-half\0v-min\0dualpipe\0dualpipev\0eager-1f1b\0"
                                 "interleaved-zb\0"
                                 "1f1b-v\0moe-overlap\0seq1f1b\0chimera\0forward-only";
-    return dpari_name_in(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
+    return dpari_nth_text(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
 }
 
 /* Returns the next character of a name in lower case and moves *at past it. Skips '-' and '_'.
@@ -99,7 +86,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *desc, con
         }
     }
     for (i = 0; i < (int32_t)sizeof other_rule; i++) {
-        if (dpari_name_same(bare, dpari_name_in(others, i))) {
+        if (dpari_name_same(bare, dpari_nth_text(others, i))) {
             desc->rule = other_rule[i];
             desc->lifo = i == 0; /* gpipe-lifo */
             return DPAR_OK;
@@ -415,12 +402,7 @@ typedef struct dpari_pen {
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
-    dpar_action *action = pen->at++;
-    action->kind = (uint8_t)kind;
-    action->joined = 0;
-    action->stage = (uint16_t)stage;
-    action->micro_batch = (uint16_t)micro;
-    action->peer = 0;
+    *pen->at++ = dpari_action_of(kind, stage, micro);
 }
 
 /* Appends the W of the oldest I that has no W yet. */
@@ -563,12 +545,13 @@ typedef struct dpari_two {
     dpari_pen *pen;
     int32_t m; /* actions of micro-batches from m on are left out */
     int32_t stage[2];
-    int32_t next[2][DPAR_ACTION_WEIGHT + 1]; /* the next micro-batch of each stage and kind */
+    /* the next micro-batch of each stage and kind; B is counted with I */
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
 {
-    int32_t micro = t->next[way][kind]++;
+    int32_t micro = t->next[way][kind == DPAR_ACTION_BACKWARD ? DPAR_ACTION_INPUT : kind]++;
     if (micro < t->m) {
         dpari_pen_put(t->pen, kind, t->stage[way], micro);
     }
@@ -625,49 +608,34 @@ static void dpari_order_zbv(const dpari_plan *plan, int32_t rank, dpari_pen *pen
 
 /* ---- DualPipe and DualPipeV ------------------------------------------------------------------ */
 
-/* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
- * this rank, direction 1 at the other end. */
-typedef struct dpari_dual {
-    dpari_pen *pen;
-    int32_t stage[2];
-    int32_t forward[2], backward[2]; /* the next micro-batch of F, and of B or I */
-} dpari_dual;
-
-static void dpari_dual_f(dpari_dual *d, int way)
-{
-    dpari_pen_put(d->pen, DPAR_ACTION_FORWARD, d->stage[way], d->forward[way]++);
-}
-
-static void dpari_dual_b(dpari_dual *d, int way, int kind)
-{
-    dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
-}
+/* The two stages of a rank belong to two directions: direction 0 starts at the end of the pipeline
+ * that is nearer to this rank, direction 1 at the other end. */
 
 /* Appends an F of direction `way` that is joined with a B of the other direction. */
-static void dpari_dual_fb(dpari_dual *d, int way)
+static void dpari_dual_fb(dpari_two *d, int way)
 {
-    dpari_dual_f(d, way);
+    dpari_two_put(d, DPAR_ACTION_FORWARD, way);
     d->pen->at[-1].joined = 1;
-    dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
+    dpari_two_put(d, DPAR_ACTION_BACKWARD, 1 - way);
 }
 
 /* Writes the eight phases of DeepSeek's DualPipe for the rank at distance `at` from its end of the
  * pipeline, with n micro-batches in each direction. p is the distance to the middle of DualPipe, or
  * to the turn of the V. */
-static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
+static void dpari_dual_steps(dpari_two *d, int32_t p, int32_t at, int32_t n)
 {
     int32_t i;
     for (i = 0; i < 2 * (p - at - 1); i++) {
-        dpari_dual_f(d, 0);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 0);
     }
     for (i = 0; i <= at; i++) {
-        dpari_dual_f(d, 0);
-        dpari_dual_f(d, 1);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 0);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_ACTION_INPUT);
+        dpari_two_put(d, DPAR_ACTION_INPUT, 1);
         dpari_pen_weight(d->pen);
-        dpari_dual_f(d, 1);
+        dpari_two_put(d, DPAR_ACTION_FORWARD, 1);
     }
     for (i = 0; i < n - 2 * p + at + 1; i++) {
         dpari_dual_fb(d, 0);
@@ -678,15 +646,15 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
         dpari_dual_fb(d, 1);
     }
     for (i = at + 1; i < p; i++) {
-        dpari_dual_b(d, 1, DPAR_ACTION_BACKWARD);
+        dpari_two_put(d, DPAR_ACTION_BACKWARD, 1);
         dpari_dual_fb(d, 1);
     }
     for (i = 0; i < 2 * (at + 1); i++) {
-        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT);
+        dpari_two_put(d, i <= at ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT, i % 2 == 0);
     }
     for (i = at + 1; i < p; i++) {
         dpari_pen_weight(d->pen);
-        dpari_dual_b(d, 0, DPAR_ACTION_INPUT);
+        dpari_two_put(d, DPAR_ACTION_INPUT, 0);
     }
     for (i = 0; i <= at; i++) {
         dpari_pen_weight(d->pen);
@@ -697,12 +665,13 @@ static void dpari_order_dual(const dpari_plan *plan, int32_t rank, dpari_pen *pe
 {
     int faces = plan->rule == DPAR_SCHEDULE_DUALPIPE, turned = faces && rank >= plan->p / 2;
     int32_t half = faces ? plan->m / 2 : 0;
-    dpari_dual d;
+    dpari_two d;
+    dpari_zero(&d, sizeof(d));
     d.pen = pen;
+    d.m = plan->m;
     d.stage[turned] = rank;
     d.stage[1 - turned] = 2 * plan->p - 1 - rank;
-    d.forward[turned] = d.backward[turned] = 0;
-    d.forward[1 - turned] = d.backward[1 - turned] = half;
+    d.next[1 - turned][DPAR_ACTION_FORWARD] = d.next[1 - turned][DPAR_ACTION_INPUT] = half;
     if (faces) {
         dpari_dual_steps(&d, plan->p / 2, turned ? plan->p - 1 - rank : rank, half);
     } else {

@@ -18,34 +18,19 @@
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *action, const char *wrong)
 {
-    dpar_action alone = *action; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
-        alone.joined = 0;
         dpari_text_why(&t, why);
         dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
         dpari_text_int(&t, index);
         dpar_text_put(&t, ": ");
-        dpar_action_write(&alone, &t);
+        dpari_action_put(action, &t);
         dpar_text_put(&t, wrong);
     }
     return DPAR_E_ARG;
 }
-
-/* True if a kind is in a set with a bit for each kind. */
-static int dpari_kind_in(int32_t kind, uint32_t kinds)
-{
-    return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
-}
-
-enum {
-    /* the kinds that need the gradient of the output and compute that of the input */
-    DPARI_COMPUTES_INPUT = 1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT,
-    DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
-    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
-};
 
 /* Returns what is wrong with action k of rank r, or NULL if nothing is. */
 static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, int64_t k)
@@ -60,7 +45,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
     }
     if (action->joined != 0 &&
         (action->kind != DPAR_ACTION_FORWARD || k + 1 == schedule->begin[r + 1] ||
-         !dpari_kind_in(action[1].kind, DPARI_COMPUTES_INPUT) || action[1].joined != 0)) {
+         !dpari_action_is_gradient(action[1].kind) || action[1].joined != 0)) {
         return " is joined, but it is not an F that a B or I follows";
     }
     if (action->kind == DPAR_ACTION_IDLE) {
@@ -72,7 +57,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
     if (dpari_action_has_micro(action->kind) && action->micro_batch >= schedule->micro_batches) {
         return ": its micro-batch does not exist";
     }
-    if (dpari_kind_in(action->kind, DPARI_MESSAGES)) {
+    if (dpari_action_is_message(action->kind)) {
         other = dpar_schedule_partner(schedule, action->kind, action->stage);
         if (other < 0 || schedule->rank_of[other] != action->peer || action->peer == r) {
             return " does not connect neighbouring stages on two ranks";
@@ -86,7 +71,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *schedule, int32_t r, i
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, uint32_t already,
                                                 dpar_why *why)
 {
-    int32_t r, i;
+    dpar_status st;
+    int32_t r;
     int64_t k;
     if (schedule->ranks < 1 || schedule->ranks > DPAR_MAX_STAGES || schedule->stages < 1 ||
         schedule->stages > DPAR_MAX_STAGES || schedule->micro_batches < 0 ||
@@ -101,11 +87,9 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", schedule->chain,
                            schedule->stages);
     }
-    for (i = 0; i < schedule->stages; i++) {
-        if (schedule->rank_of[i] >= schedule->ranks) {
-            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)schedule->rank_of[i], schedule->ranks);
-        }
+    st = dpari_schedule_check_ranks(schedule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     for (r = 0; r < schedule->ranks; r++) {
         if (schedule->begin[0] != 0 || schedule->begin[r + 1] < schedule->begin[r]) {
@@ -114,7 +98,7 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *schedule, u
         }
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(schedule, r, k);
-            if (wrong == NULL && dpari_kind_in(schedule->action[k].kind, already)) {
+            if (wrong == NULL && (already >> schedule->action[k].kind & 1) != 0) {
                 wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
@@ -167,11 +151,8 @@ static void dpari_sink_put(dpari_sink *to, const dpar_action *action)
 
 static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 {
-    dpar_action a;
-    dpari_zero(&a, sizeof(a));
-    a.kind = (uint8_t)kind;
-    a.stage = (uint16_t)stage;
-    dpari_sink_put(to, &a);
+    const dpar_action action = dpari_action_of(kind, stage, 0);
+    dpari_sink_put(to, &action);
 }
 
 /* ---- shards and gradients -------------------------------------------------------------------- */
@@ -299,67 +280,6 @@ static void dpari_lower_rank(const dpar_schedule *schedule, int32_t r, int32_t m
     dpari_window_reshard(&w, to);
 }
 
-/* ---- a set of ranks whose smallest member is found quickly ----------------------------------- */
-
-/* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
- * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
-typedef struct dpari_ready {
-    uint64_t *top, *middle, *word;
-} dpari_ready;
-
-static int64_t dpari_ready_words(int32_t ranks)
-{
-    return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
-}
-
-static void dpari_ready_init(dpari_ready *s, int32_t ranks, uint64_t *mem)
-{
-    s->top = mem;
-    s->middle = mem + 1;
-    s->word = s->middle + (ranks + 4095) / 4096;
-    dpari_zero(mem, 8 * (size_t)dpari_ready_words(ranks));
-}
-
-static void dpari_ready_add(dpari_ready *s, int32_t rank)
-{
-    s->word[rank >> 6] |= (uint64_t)1 << (rank & 63);
-    s->middle[rank >> 12] |= (uint64_t)1 << (rank >> 6 & 63);
-    *s->top |= (uint64_t)1 << (rank >> 12);
-}
-
-/* Returns the number of the lowest bit that is set. w is not 0. */
-static int32_t dpari_lowest_bit(uint64_t w)
-{
-    int32_t n = 0, half;
-    for (half = 32; half > 0; half >>= 1) {
-        if ((w & (((uint64_t)1 << half) - 1)) == 0) {
-            w >>= half;
-            n += half;
-        }
-    }
-    return n;
-}
-
-/* Removes the smallest rank and returns it, or -1 if the set is empty. */
-static int32_t dpari_ready_take(dpari_ready *s)
-{
-    int32_t a, b, rank;
-    if (*s->top == 0) {
-        return -1;
-    }
-    a = dpari_lowest_bit(*s->top);
-    b = a * 64 + dpari_lowest_bit(s->middle[a]);
-    rank = b * 64 + dpari_lowest_bit(s->word[b]);
-    s->word[b] &= s->word[b] - 1;
-    if (s->word[b] == 0) {
-        s->middle[a] &= s->middle[a] - 1;
-    }
-    if (s->middle[a] == 0) {
-        *s->top &= *s->top - 1;
-    }
-    return rank;
-}
-
 /* ---- messages -------------------------------------------------------------------------------
  *
  * A small simulation decides the order, by time or by turns. By time, each rank starts an action as
@@ -367,8 +287,8 @@ static int32_t dpari_ready_take(dpari_ready *s)
  * follows it, and the RECV is written to the peer's list at the same moment. An action that the
  * peer computes at that moment is not in the peer's list yet, so that the RECV is before it.
  * Therefore both ends of a message, and all messages before it, are posted when the data are made.
- * By turns, each rank writes one action in a turn. In both cases all lists follow one order of all
- * messages. */
+ * By turns, each rank writes one action in a turn, and the time is the number of the turn. In both
+ * cases all lists follow one order of all messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
@@ -377,7 +297,7 @@ enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 typedef struct dpari_head {
     int64_t at, end; /* index in `from` of the next action, and one past the last */
     int64_t to;      /* index in `out` at which the next action is written */
-    int64_t done;    /* when the next action ends, or DPARI_NOT_STARTED */
+    int64_t done;    /* when the next action ends, or its turn, or DPARI_NOT_STARTED */
     dpar_action a[2];
 } dpari_head;
 
@@ -388,10 +308,9 @@ typedef struct dpari_turns {
         *from; /* the actions of `in`, or those that SHARDS and REDUCE left in `out` */
     const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
-    dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
-    int32_t *heap;         /* by time: [working] ranks; the first one ends its action first */
-    int32_t working;       /* the number of ranks in the heap */
-    int64_t clock;         /* by time: the current time */
+    int32_t *heap;                    /* [working] ranks; the first one ends its action first */
+    int32_t working;                  /* the number of ranks in the heap */
+    int64_t clock;                    /* the current time or turn */
     /* [stage][micro-batch][2], when the input and the gradient of the output arrive, or
      * DPARI_NOT_GIVEN */
     int64_t *given;
@@ -399,17 +318,6 @@ typedef struct dpari_turns {
     int idle;     /* 1 if idle actions take a turn */
     int too_long; /* 1 if a time exceeded INT64_MAX */
 } dpari_turns;
-
-/* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
-static int32_t dpari_lower_receiver(const dpar_schedule *schedule, const dpar_action *action)
-{
-    if (action->kind == DPAR_ACTION_FORWARD) {
-        return dpari_schedule_behind(schedule, action->stage);
-    }
-    return dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)
-               ? dpari_schedule_before(schedule, action->stage)
-               : -1;
-}
 
 static int64_t *dpari_lower_given(const dpari_turns *turns, int32_t stage, int32_t micro,
                                   int backward)
@@ -424,7 +332,7 @@ static int64_t dpari_lower_arrival(const dpari_turns *turns, const dpar_action *
     if (action->kind == DPAR_ACTION_FORWARD) {
         return *dpari_lower_given(turns, action->stage, action->micro_batch, 0);
     }
-    if (dpari_kind_in(action->kind, DPARI_COMPUTES_INPUT)) {
+    if (dpari_action_is_gradient(action->kind)) {
         return *dpari_lower_given(turns, action->stage, action->micro_batch, 1);
     }
     return 0;
@@ -444,35 +352,6 @@ static int dpari_lower_ready(const dpari_turns *turns, int32_t rank)
            (!head->a[0].joined || dpari_lower_has(turns, &head->a[1]));
 }
 
-/* Fields of dpar_schedule_times that belong to no kind of action, numbered after the kinds. */
-enum {
-    DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
-    DPARI_LOWER_BYTES,
-    DPARI_LOWER_BANDWIDTH,
-    DPARI_LOWER_EACH
-};
-
-/* Returns the times of a kind, or `overlap` for kinds that take no time. */
-static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *times, int32_t kind)
-{
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return &times->forward;
-    case DPAR_ACTION_BACKWARD: return &times->backward;
-    case DPAR_ACTION_INPUT: return &times->input;
-    case DPAR_ACTION_WEIGHT: return &times->weight;
-    case DPAR_ACTION_UNSHARD: return &times->unshard;
-    case DPAR_ACTION_RESHARD: return &times->reshard;
-    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
-    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
-    case DPAR_ACTION_OFFLOAD: return &times->offload;
-    case DPAR_ACTION_RELOAD: return &times->reload;
-    case DPARI_LOWER_LATENCY: return &times->latency;
-    case DPARI_LOWER_BYTES: return &times->bytes;
-    case DPARI_LOWER_BANDWIDTH: return &times->bandwidth;
-    default: return &times->overlap;
-    }
-}
-
 /* The default time of a forward. A message takes 1 by default, which is so short that it only
  * decides the order of actions that are ready at the same moment: the action whose data passed
  * fewer messages is first, as it would be if messages took time. */
@@ -482,6 +361,7 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *time
  * I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_action *action)
 {
+    const dpar_stage_values *each;
     int64_t takes;
     if (times == NULL) {
         takes = action->kind <= DPAR_ACTION_WEIGHT || action->kind == DPAR_ACTION_RECOMPUTE
@@ -489,10 +369,8 @@ static int64_t dpari_lower_cost(const dpar_schedule_times *times, const dpar_act
                     : 0;
         return action->kind == DPAR_ACTION_BACKWARD ? 2 * takes : takes;
     }
-    if (action->kind == DPAR_ACTION_WAIT_REDUCE) {
-        return 0;
-    }
-    takes = dpari_each_at(dpari_lower_each(times, action->kind), action->stage);
+    each = dpari_times_of(times, action->kind);
+    takes = each != NULL ? dpari_each_at(each, action->stage) : 0;
     if (action->kind == DPAR_ACTION_BACKWARD && takes == 0) {
         takes = dpari_each_at(&times->input, action->stage) +
                 dpari_each_at(&times->weight, action->stage);
@@ -549,10 +427,10 @@ static int32_t dpari_lower_pop(dpari_turns *turns)
     return first;
 }
 
-/* Makes an idle rank start its next action as soon as the inputs arrive. */
-static void dpari_lower_start(dpari_turns *turns, int32_t rank)
+/* Returns when the rank's next action ends if it starts as soon as its inputs have arrived. */
+static int64_t dpari_lower_end(dpari_turns *turns, int32_t rank)
 {
-    dpari_head *head = &turns->head[rank];
+    const dpari_head *head = &turns->head[rank];
     int64_t takes = dpari_lower_cost(turns->times, &head->a[0]), from = turns->clock;
     from = dpari_most(from, dpari_lower_arrival(turns, &head->a[0]));
     if (head->a[0].joined) {
@@ -563,8 +441,17 @@ static void dpari_lower_start(dpari_turns *turns, int32_t rank)
                     ? both
                     : dpari_lower_sum(turns, takes, dpari_lower_cost(turns->times, &head->a[1]));
     }
-    head->done = dpari_lower_sum(turns, from, takes);
-    dpari_lower_push(turns, rank);
+    return dpari_lower_sum(turns, from, takes);
+}
+
+/* If the rank can run its next action, enters it in the heap. By turns it runs after `later` turns.
+ */
+static void dpari_lower_start(dpari_turns *turns, int32_t rank, int later)
+{
+    if (dpari_lower_ready(turns, rank)) {
+        turns->head[rank].done = turns->turns ? turns->clock + later : dpari_lower_end(turns, rank);
+        dpari_lower_push(turns, rank);
+    }
 }
 
 /* Moves a rank to its next action. If the rank can run it, the action starts now, or by turns in
@@ -580,14 +467,7 @@ static void dpari_lower_next(dpari_turns *turns, int32_t rank)
         head->a[0] = turns->from[head->at];
         head->a[1] = turns->from[head->at + head->a[0].joined];
     }
-    if (!dpari_lower_ready(turns, rank)) {
-        return;
-    }
-    if (turns->turns) {
-        dpari_ready_add(&turns->next, rank);
-    } else {
-        dpari_lower_start(turns, rank);
-    }
+    dpari_lower_start(turns, rank, 1);
 }
 
 /* Appends a SEND or RECV of the action's micro-batch to a rank's list. */
@@ -607,7 +487,7 @@ static void dpari_lower_message(dpari_turns *turns, int32_t rank, const dpar_act
  * same turn if it has the higher number, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action *action)
 {
-    int32_t stage = dpari_lower_receiver(turns->in, action), peer;
+    int32_t stage = dpar_schedule_partner(turns->in, action->kind, action->stage), peer;
     int forward = action->kind == DPAR_ACTION_FORWARD;
     int64_t *given, takes = 1;
     if (stage < 0) {
@@ -627,14 +507,7 @@ static void dpari_lower_give(dpari_turns *turns, int32_t rank, const dpar_action
                         action->stage, peer);
     dpari_lower_message(turns, peer, action, forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
                         stage, rank);
-    if (!dpari_lower_ready(turns, peer)) {
-        return;
-    }
-    if (turns->turns) {
-        dpari_ready_add(peer > rank ? &turns->now : &turns->next, peer);
-    } else {
-        dpari_lower_start(turns, peer);
-    }
+    dpari_lower_start(turns, peer, peer < rank);
 }
 
 /* Writes a rank's next action, or joined pair, to its list. */
@@ -680,31 +553,6 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *turns, int32_
     return DPAR_E_STUCK;
 }
 
-/* Runs turns until no rank can continue. A turn visits the ranks that can continue, in ascending
- * order. */
-static void dpari_lower_by_turns(dpari_turns *turns)
-{
-    int32_t r;
-    while (*turns->next.top != 0) {
-        dpari_ready turn = turns->next;
-        turns->next = turns->now;
-        turns->now = turn;
-        for (r = dpari_ready_take(&turns->now); r >= 0; r = dpari_ready_take(&turns->now)) {
-            dpari_lower_step(turns, r);
-        }
-    }
-}
-
-/* Writes all actions in the order of the times at which they end. */
-static void dpari_lower_by_time(dpari_turns *turns)
-{
-    while (turns->working > 0) {
-        const int32_t r = dpari_lower_pop(turns);
-        turns->clock = turns->head[r].done;
-        dpari_lower_step(turns, r);
-    }
-}
-
 static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 {
     int32_t r;
@@ -713,10 +561,10 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
     for (r = 0; r < turns->in->ranks; r++) {
         dpari_lower_next(turns, r);
     }
-    if (turns->turns) {
-        dpari_lower_by_turns(turns);
-    } else {
-        dpari_lower_by_time(turns);
+    while (turns->working > 0) { /* writes all actions in the order in which they end */
+        r = dpari_lower_pop(turns);
+        turns->clock = turns->head[r].done;
+        dpari_lower_step(turns, r);
     }
     if (turns->too_long) {
         return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %ld", INT64_MAX);
@@ -736,11 +584,14 @@ static dpar_status dpari_lower_messages(dpari_turns *turns, dpar_why *why)
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *times, int32_t stages,
                                                 dpar_why *why)
 {
-    int32_t i, kind;
+    const dpar_stage_values *const message[] = {&times->latency, &times->bytes, &times->bandwidth};
+    int32_t i, k;
     for (i = 0; i < stages; i++) {
-        for (kind = 0; kind < DPARI_LOWER_EACH; kind++) {
-            const int64_t value = dpari_each_at(dpari_lower_each(times, kind), i);
-            const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
+        for (k = 0; k < DPAR_ACTION_COUNT + 3; k++) { /* first the kinds, then the messages */
+            const dpar_stage_values *each =
+                k < DPAR_ACTION_COUNT ? dpari_times_of(times, k) : message[k - DPAR_ACTION_COUNT];
+            const int64_t value = each != NULL ? dpari_each_at(each, i) : 0;
+            const int64_t most = each == &times->bandwidth ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
                     why, "stage %d: a time, size or bandwidth is %ld; 0 to %ld are allowed", i,
@@ -803,7 +654,8 @@ static DPARI_COLD dpar_status dpari_lower_settings(dpar_schedule_lower_desc *how
         already |= 1u << DPAR_ACTION_REDUCE_GRAD;
     }
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
-        already |= DPARI_MESSAGES;
+        already |= 1u << DPAR_ACTION_SEND_F | 1u << DPAR_ACTION_RECV_F | 1u << DPAR_ACTION_SEND_B |
+                   1u << DPAR_ACTION_RECV_B;
     }
     status = dpari_lower_check(in, already, why);
     if (status != DPAR_OK || how->times == NULL || (how->passes & DPAR_LOWER_MESSAGES) == 0) {
@@ -820,7 +672,8 @@ static int64_t dpari_lower_count(const dpar_schedule *schedule, int64_t *count)
     int32_t r, stage;
     for (r = 0; r < schedule->ranks; r++) {
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
-            stage = dpari_lower_receiver(schedule, &schedule->action[k]);
+            stage = dpar_schedule_partner(schedule, schedule->action[k].kind,
+                                          schedule->action[k].stage);
             if (stage >= 0 && schedule->rank_of[stage] != r) {
                 total += 2;
                 if (count != NULL) {
@@ -852,22 +705,14 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* Returns the bytes of the two sets of ready ranks, or of the heap. */
-static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
-{
-    return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
-                                                 : dpari_whole_words(4 * (int64_t)in->ranks);
-}
-
-/* Returns the bytes of the schedule, the heads, the sets or the heap, the counts of remaining
+/* Returns the bytes of the schedule, the heads, the heap, the counts of remaining
  * backwards, and the arrivals, or -1 if there is no such schedule. */
-static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
-                                int64_t actions)
+static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
 {
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
-                           dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
+                           dpari_whole_words(4 * (int64_t)in->ranks) + 8 * (int64_t)in->stages +
                            16 * (int64_t)in->stages * in->micro_batches;
 }
 
@@ -897,13 +742,8 @@ static void dpari_lower_begin(dpari_turns *turns, const dpar_schedule_lower_desc
     turns->from = first ? turns->out->action : schedule->action;
     turns->head = (dpari_head *)(void *)work;
     work = (char *)(turns->head + schedule->ranks);
-    if (turns->turns) {
-        dpari_ready_init(&turns->now, schedule->ranks, (uint64_t *)(void *)work);
-        dpari_ready_init(&turns->next, schedule->ranks,
-                         turns->now.top + dpari_ready_words(schedule->ranks));
-    }
     turns->heap = (int32_t *)(void *)work;
-    left = (int64_t *)(void *)(work + dpari_lower_order_bytes(schedule, how));
+    left = (int64_t *)(void *)(work + dpari_whole_words(4 * (int64_t)schedule->ranks));
     turns->given = left + schedule->stages;
     dpari_lower_backwards(schedule, left);
     if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
@@ -944,8 +784,8 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
     dpari_turns l;
     int64_t actions = dpari_lower_actions(in, how);
     char *work;
-    dpar_status st = dpari_lower_out(out, in, actions, dpari_lower_size(in, how, actions), mem,
-                                     bytes, &work, why);
+    dpar_status st =
+        dpari_lower_out(out, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1098,15 +938,13 @@ static void dpari_held_before(dpari_held *held, const dpar_action *action, int32
     for (i = 0; i <= action->joined; i++) {
         int forward = action[i].kind == DPAR_ACTION_FORWARD || action[i].kind == DPAR_ACTION_RECV_F;
         if (forward || action[i].kind == DPAR_ACTION_RECV_B ||
-            dpari_kind_in(action[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_action_is_gradient(action[i].kind)) {
             dpari_held_need(held, &action[i], forward, begin);
         }
     }
-    if ((action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B) &&
-        channel != DPAR_CHANNEL_EDGE) {
-        while (held->first[q] >= 0) {
-            dpari_held_pop(held, q, begin);
-        }
+    while (dpari_action_is_send(action->kind) && channel != DPAR_CHANNEL_EDGE &&
+           held->first[q] >= 0) {
+        dpari_held_pop(held, q, begin);
     }
 }
 
@@ -1119,7 +957,7 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     for (k = begin; k < schedule->begin[r + 1]; k += 1 + schedule->action[k].joined) {
         const dpar_action *action = &schedule->action[k];
         dpari_held_before(held, action, channel, begin);
-        if (dpari_kind_in(action->kind, DPARI_RECEIVES)) {
+        if (dpari_action_is_receive(action->kind)) {
             dpari_held_add(held, k, begin);
             continue;
         }
@@ -1130,28 +968,17 @@ static void dpari_late_rank(dpari_held *held, int32_t r, int32_t channel)
     for (k = begin; k < schedule->begin[r + 1];
          k++) { /* receives that no action needs, in their order */
         int32_t q = held->one_queue ? 0 : schedule->action[k].peer;
-        if (dpari_kind_in(schedule->action[k].kind, DPARI_RECEIVES) && held->first[q] == k) {
+        if (dpari_action_is_receive(schedule->action[k].kind) && held->first[q] == k) {
             dpari_held_pop(held, q, begin);
         }
     }
-}
-
-/* Returns the number of actions in the longest list. */
-DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *schedule)
-{
-    int64_t most = 0;
-    int32_t r;
-    for (r = 0; r < schedule->ranks; r++) {
-        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
-    }
-    return most;
 }
 
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
-                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
+                     : bytes + 16 * (int64_t)in->ranks + 8 * dpari_schedule_longest(in) +
                            dpari_whole_words((int64_t)in->stages * in->micro_batches);
 }
 
@@ -1172,7 +999,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     h.first = (int64_t *)(void *)work;
     h.last = h.first + in->ranks;
     h.next = h.last + in->ranks;
-    h.given = (uint8_t *)(h.next + dpari_late_longest(in));
+    h.given = (uint8_t *)(h.next + dpari_schedule_longest(in));
     h.one_queue = channel == DPAR_CHANNEL_ANY;
     dpari_zero(h.given, (size_t)in->stages * (size_t)in->micro_batches);
     for (r = 0; r < in->ranks; r++) {
@@ -1200,7 +1027,7 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
     if (h.passes == DPAR_LOWER_LATE_RECV) {
         return dpari_late_size(in);
     }
-    return dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
+    return dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,

@@ -96,8 +96,8 @@ typedef struct dpar_schedule_lower_desc {
  *       use.
  *
  * MERGE needs only the bytes of the schedule. LATE_RECV needs 16 more per rank, 8 per action of the
- * longest list, and one for each stage and micro-batch. The other passes need 52 more per rank (48
- * and a few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
+ * longest list, and one for each stage and micro-batch. The other passes need 52 more per rank, 8
+ * per stage, and 16 for each stage and micro-batch.
  *
  * Fails with DPAR_E_ARG if times are out of their domain, or the list already has actions of a kind
  * that a pass adds. Fails with DPAR_E_ARG, too, if a kind, stage or micro-batch does not exist, or

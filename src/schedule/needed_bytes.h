@@ -31,9 +31,6 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
 /* Returns the bytes of a schedule, or -1 unless there are 1 to 65535 ranks and stages and 0 or more
  * actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Returns the bytes for dpar_schedule_read, or -1 if the text cannot be read; `why` receives the
- * reason. O(text). */
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
 /* Returns the bytes for dpar_schedule_simulate, or -1 if the struct is not a schedule or has more
  * than 2^32 - 2 actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,

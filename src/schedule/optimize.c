@@ -516,9 +516,7 @@ static int dpari_auto_published(dpari_auto *search, const dpar_schedule_optimize
     for (i = 0; i < s.stages; i++) {
         on = on && s.rank_of[i] == search->q.rank[i];
     }
-    for (r = 0; r < s.ranks; r++) {
-        search->wake[r] = 0;
-    }
+    dpari_zero(search->wake, 8 * (size_t)s.ranks);
     while (on) {
         on = 0;
         for (r = 0; r < s.ranks; r++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* partial_schedule - private: a pipeline job in arrays, and its schedule, which grows action by
- * action. exact.c, optimize.c, partition.c and lower.c use it. Header-only. */
+ * action. exact.c, optimize.c, partition.c and lower.c use it, and simulate.c reads times with its
+ * functions. Header-only. */
 #ifndef DPARI_SCHEDULE_PARTIAL_SCHEDULE_H
 #define DPARI_SCHEDULE_PARTIAL_SCHEDULE_H
 
@@ -43,6 +44,26 @@ typedef struct dpari_pipe {
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
+}
+
+/* Returns the times of a kind, that of a joined pair for DPAR_ACTION_IDLE, or NULL if actions of
+ * the kind take no time of their own. */
+DPARI_FN const dpar_stage_values *dpari_times_of(const dpar_schedule_times *times, int32_t kind)
+{
+    switch (kind) {
+    case DPAR_ACTION_IDLE: return &times->overlap;
+    case DPAR_ACTION_FORWARD: return &times->forward;
+    case DPAR_ACTION_BACKWARD: return &times->backward;
+    case DPAR_ACTION_INPUT: return &times->input;
+    case DPAR_ACTION_WEIGHT: return &times->weight;
+    case DPAR_ACTION_UNSHARD: return &times->unshard;
+    case DPAR_ACTION_RESHARD: return &times->reshard;
+    case DPAR_ACTION_REDUCE_GRAD: return &times->reduce_grad;
+    case DPAR_ACTION_RECOMPUTE: return &times->recompute;
+    case DPAR_ACTION_OFFLOAD: return &times->offload;
+    case DPAR_ACTION_RELOAD: return &times->reload;
+    default: return NULL;
+    }
 }
 
 /* Returns the rank that the job puts a stage on. */
@@ -174,11 +195,8 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *pipe, int kind, int32_t stage)
         pipe->end[kind][(int64_t)stage * pipe->micros + k] = at + pipe->time[kind][stage];
     }
     if (pipe->action != NULL) {
-        dpar_action *action = &pipe->action[pipe->begin[r] + pipe->count[r]];
-        dpari_zero(action, sizeof(*action));
-        action->kind = dpari_pipe_kind(pipe->split, kind);
-        action->stage = (uint16_t)stage;
-        action->micro_batch = (uint16_t)k;
+        pipe->action[pipe->begin[r] + pipe->count[r]] =
+            dpari_action_of(dpari_pipe_kind(pipe->split, kind), stage, k);
     }
     pipe->done[kind][stage] = k + 1;
     pipe->count[r]++;

@@ -10,15 +10,10 @@
 
 /* ---- maps and memory ------------------------------------------------------------------------- */
 
-static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
-{
-    return ranks >= 1 && ranks <= DPAR_MAX_STAGES && stages >= 1 && stages <= DPAR_MAX_STAGES &&
-           actions >= 0 && actions <= INT64_MAX / 16;
-}
-
 DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
-    if (!dpari_schedule_fits(ranks, stages, actions)) {
+    if (ranks < 1 || ranks > DPAR_MAX_STAGES || stages < 1 || stages > DPAR_MAX_STAGES ||
+        actions < 0 || actions > INT64_MAX / 16) {
         return -1;
     }
     return 8 * ((int64_t)ranks + 1) + 8 * actions + dpari_whole_words(2 * (int64_t)stages);
@@ -29,7 +24,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedu
                                                            void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
-    int32_t r;
     if (needed < 0) {
         return dpari_wrong(why,
                            "the schedule has %d ranks, %d stages and %ld actions; 1 to 65535 ranks "
@@ -50,9 +44,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_empty(dpar_schedule *schedu
     schedule->begin = (int64_t *)mem;
     schedule->action = (dpar_action *)(void *)(schedule->begin + ranks + 1);
     schedule->rank_of = (uint16_t *)(void *)(schedule->action + actions);
-    for (r = 0; r <= ranks; r++) {
-        schedule->begin[r] = 0;
-    }
+    dpari_zero(schedule->begin, 8 * ((size_t)ranks + 1));
     return DPAR_OK;
 }
 
@@ -77,10 +69,32 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *schedule, int32_t ki
     }
 }
 
+DPARI_INTERNAL int64_t dpari_schedule_longest(const dpar_schedule *schedule)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < schedule->ranks; r++) {
+        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
+    }
+    return most;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_schedule_check_ranks(const dpar_schedule *schedule,
+                                                                 dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < schedule->stages; i++) {
+        if (schedule->rank_of[i] >= schedule->ranks) {
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)schedule->rank_of[i], schedule->ranks);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Writes an action, but not the other half of a joined pair. */
-static void dpari_action_put(const dpar_action *action, dpar_text *text)
+DPARI_INTERNAL void dpari_action_put(const dpar_action *action, dpar_text *text)
 {
     if (action->kind == DPAR_ACTION_IDLE || action->kind >= DPAR_ACTION_COUNT) {
         return;
@@ -239,8 +253,7 @@ static dpar_status dpari_csv_joined(dpari_csv *csv, dpar_action *action, dpar_wh
     if (st == DPAR_OK) {
         start = *csv;
         st = dpari_csv_action(csv, action + 1, why);
-        if (st == DPAR_OK && action[1].kind != DPAR_ACTION_BACKWARD &&
-            action[1].kind != DPAR_ACTION_INPUT) {
+        if (st == DPAR_OK && !dpari_action_is_gradient(action[1].kind)) {
             return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
@@ -343,21 +356,6 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *csv, const char *text, s
     return DPAR_OK;
 }
 
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
-{
-    dpari_csv c;
-    if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
-        return -1;
-    }
-    if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why,
-                        "the text has %d ranks and %d stages; a schedule has 1 or more of each",
-                        c.rows, c.stages);
-        return -1;
-    }
-    return dpari_schedule_bytes(c.rows, c.stages, c.actions);
-}
-
 /* Sets rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *schedule, dpar_why *why)
 {
@@ -399,7 +397,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *schedule, dpar_why *why)
     for (k = 0; k < schedule->begin[schedule->ranks]; k++) {
         dpar_action *action = &schedule->action[k];
         int32_t other;
-        if (action->kind < DPAR_ACTION_SEND_F || action->kind > DPAR_ACTION_RECV_B) {
+        if (!dpari_action_is_message(action->kind)) {
             continue;
         }
         other = dpar_schedule_partner(schedule, action->kind, action->stage);

@@ -17,15 +17,10 @@ static int dpari_gantt_is_work(int32_t kind)
            kind == DPAR_ACTION_RECOMPUTE;
 }
 
-static int dpari_gantt_is_message(int32_t kind)
-{
-    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
-}
-
 /* True if the action occupies its rank, as computations, collectives and copies do. */
 static int dpari_gantt_holds(int32_t kind)
 {
-    return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
+    return kind != DPAR_ACTION_IDLE && !dpari_action_is_message(kind);
 }
 
 DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_draw_desc *desc,
@@ -41,15 +36,14 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
             k - schedule->begin[rank], rank, (int32_t)action->kind, (int32_t)action->stage);
     }
     if (desc->start[k] < 0 ||
-        desc->end[k] < (dpari_gantt_is_message(action->kind) ? 0 : desc->start[k])) {
+        desc->end[k] < (dpari_action_is_message(action->kind) ? 0 : desc->start[k])) {
         return dpari_wrong(
             why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
             k - schedule->begin[rank], rank, desc->start[k], desc->end[k]);
     }
     if (action->joined &&
         (k + 1 >= schedule->begin[rank + 1] || action[1].joined ||
-         action->kind != DPAR_ACTION_FORWARD ||
-         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
+         action->kind != DPAR_ACTION_FORWARD || !dpari_action_is_gradient(action[1].kind))) {
         return dpari_wrong(why,
                            "action %ld of rank %d is joined, but it is not an F that a B or I "
                            "follows",
@@ -161,8 +155,7 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *desc, int64_t l
     *common = last;
     *kinds = 0;
     for (k = schedule->begin[0]; k < schedule->begin[schedule->ranks]; k++) {
-        int64_t length = desc->end[k] - desc->start[k], both[2], a;
-        int32_t i;
+        int64_t length = desc->end[k] - desc->start[k];
         *kinds |= UINT32_C(1) << schedule->action[k].kind | (uint32_t)schedule->action[k].joined
                                                                 << 31;
         if (!dpari_gantt_holds(schedule->action[k].kind) || length < 1) {
@@ -172,16 +165,7 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *desc, int64_t l
             shortest =
                 dpari_least(shortest, schedule->action[k].joined ? (length + 1) / 2 : length);
         }
-        both[0] = desc->start[k];
-        both[1] = desc->end[k];
-        for (i = 0; i < 2; i++) { /* Euclid's algorithm */
-            a = both[i];
-            while (a != 0) {
-                int64_t rest = *common % a;
-                *common = a;
-                a = rest;
-            }
-        }
+        *common = dpari_gcd(dpari_gcd(*common, desc->start[k]), desc->end[k]);
     }
     return shortest;
 }
@@ -206,9 +190,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *schedule, const dpar_act
                                    dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(schedule, action->kind, action->stage);
-    int32_t kind = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B
-                       ? action->kind + 1
-                       : action->kind - 1;
+    int32_t kind = dpari_action_is_send(action->kind) ? action->kind + 1 : action->kind - 1;
     int64_t first = schedule->begin[action->peer], n = schedule->begin[action->peer + 1] - first, k;
     /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
     int64_t *at = &seek->at[action->kind - DPAR_ACTION_SEND_F][action->peer >> 1 & 1];
@@ -720,8 +702,7 @@ static void dpari_figure_draw(dpar_text *text, const dpar_schedule_draw_desc *de
     for (r = 0; r < schedule->ranks; r++) {
         dpari_zero(&seek, sizeof(seek));
         for (k = schedule->begin[r]; k < schedule->begin[r + 1]; k++) {
-            if (schedule->action[k].kind == DPAR_ACTION_SEND_F ||
-                schedule->action[k].kind == DPAR_ACTION_SEND_B) {
+            if (dpari_action_is_send(schedule->action[k].kind)) {
                 dpari_figure_arrow(text, &f, k, r, &seek);
             }
         }
@@ -747,7 +728,7 @@ enum {
 
 static int32_t dpari_trace_thread(int32_t kind)
 {
-    if (dpari_gantt_is_message(kind)) {
+    if (dpari_action_is_message(kind)) {
         return kind - DPAR_ACTION_SEND_F + DPARI_TRACE_SEND_F;
     }
     return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
@@ -755,22 +736,14 @@ static int32_t dpari_trace_thread(int32_t kind)
 
 static void dpari_trace_open(dpar_text *text, const char *phase, int32_t rank, int32_t thread)
 {
-    dpar_text_put(text, ",\n{\"ph\":\"");
-    dpar_text_put(text, phase);
-    dpar_text_put(text, "\",\"pid\":");
-    dpari_text_int(text, rank);
-    dpar_text_put(text, ",\"tid\":");
-    dpari_text_int(text, thread);
+    dpari_text_say(text, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", phase, rank, thread);
 }
 
 static void dpari_trace_name(dpar_text *text, const char *what, int32_t rank, int32_t thread,
                              const char *name, int64_t number)
 {
     dpari_trace_open(text, "M", rank, thread);
-    dpar_text_put(text, ",\"name\":\"");
-    dpar_text_put(text, what);
-    dpar_text_put(text, "\",\"args\":{\"name\":\"");
-    dpar_text_put(text, name);
+    dpari_text_say(text, ",\"name\":\"%s\",\"args\":{\"name\":\"%s", what, name);
     if (number >= 0) {
         dpari_text_int(text, number);
     }
@@ -779,9 +752,7 @@ static void dpari_trace_name(dpar_text *text, const char *what, int32_t rank, in
 
 static void dpari_trace_time(dpar_text *text, const char *name, int64_t ticks, int64_t unit)
 {
-    dpar_text_put(text, ",\"");
-    dpar_text_put(text, name);
-    dpar_text_put(text, "\":");
+    dpari_text_say(text, ",\"%s\":", name);
     dpari_gantt_time(text, ticks, unit, 6);
 }
 
@@ -797,17 +768,14 @@ static void dpari_trace_slice(dpar_text *text, const dpar_schedule_draw_desc *de
     dpari_trace_time(text, "dur", end - start, desc->unit);
     dpar_text_put(text, ",\"name\":\"");
     dpar_action_write(action, text);
-    dpar_text_put(text, "\",\"cat\":\"");
-    dpar_text_put(text, thread == DPARI_TRACE_WORK ? "compute" : "communication");
-    dpar_text_put(text, "\",\"args\":{\"stage\":");
-    dpari_text_int(text, action->stage);
+    dpari_text_say(text, "\",\"cat\":\"%s\",\"args\":{\"stage\":%d",
+                   thread == DPARI_TRACE_WORK ? "compute" : "communication",
+                   (int32_t)action->stage);
     if (dpari_action_has_micro(action->kind)) {
-        dpar_text_put(text, ",\"micro\":");
-        dpari_text_int(text, action->micro_batch);
+        dpari_text_say(text, ",\"micro\":%d", (int32_t)action->micro_batch);
     }
-    if (dpari_gantt_is_message(action->kind)) {
-        dpar_text_put(text, ",\"peer\":");
-        dpari_text_int(text, action->peer);
+    if (dpari_action_is_message(action->kind)) {
+        dpari_text_say(text, ",\"peer\":%d", (int32_t)action->peer);
     }
     dpar_text_put(text, "}}");
 }
@@ -830,17 +798,15 @@ static void dpari_trace_work(dpar_text *text, const dpar_schedule_draw_desc *des
 static void dpari_trace_flow(dpar_text *text, const dpar_schedule_draw_desc *desc,
                              const dpar_action *action, int32_t rank, int32_t lane, int64_t at)
 {
-    int32_t sent = action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_SEND_B;
+    int32_t sent = dpari_action_is_send(action->kind);
     int64_t edge = (int64_t)action->stage +
                    (action->kind == DPAR_ACTION_SEND_F || action->kind == DPAR_ACTION_RECV_B);
     dpari_trace_open(text, sent ? "s" : "f", rank,
                      dpari_trace_thread(action->kind) + lane * DPARI_TRACES);
     dpari_trace_time(text, "ts", at, desc->unit);
-    dpar_text_put(text, sent ? "" : ",\"bp\":\"e\"");
-    dpar_text_put(text, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(text,
-                   (edge * 65536 + action->micro_batch) * 2 + (action->kind >= DPAR_ACTION_SEND_B));
-    dpar_text_put(text, "}");
+    dpari_text_say(text, "%s,\"name\":\"message\",\"cat\":\"communication\",\"id\":%ld}",
+                   sent ? "" : ",\"bp\":\"e\"",
+                   (edge * 65536 + action->micro_batch) * 2 + dpari_message_way(action->kind));
 }
 
 static void dpari_trace_thread_name(dpar_text *text, int32_t rank, int32_t thread, int32_t lane)
@@ -860,10 +826,9 @@ static void dpari_trace_rest(dpar_text *text, const dpar_schedule_draw_desc *des
     const dpar_action *action = &desc->schedule->action[k];
     int64_t start = desc->start[k], other = -1;
     int32_t lane = 0, i;
-    if (dpari_gantt_is_message(action->kind)) {
+    if (dpari_action_is_message(action->kind)) {
         other = dpari_gantt_partner(desc->schedule, action, seek);
-        if (other >= 0 &&
-            (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B)) {
+        if (other >= 0 && dpari_action_is_receive(action->kind)) {
             start = dpari_most(start, desc->start[other]); /* before that the receive only waits */
         }
     }

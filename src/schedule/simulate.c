@@ -8,6 +8,7 @@
 #include "../base/base_private.h"
 #include "action.h"
 #include "needed_bytes.h"
+#include "partial_schedule.h"
 
 /* Rows of the table that finds an action by its kind, stage and micro-batch. Add 1 to one of the
  * first three for the backward direction. */
@@ -108,12 +109,6 @@ DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t by
     return at;
 }
 
-/* True if messages of this transport, which was checked, wait for other messages. */
-static int dpari_sim_lines(int32_t transport)
-{
-    return transport >= DPAR_TRANSPORT_RANK;
-}
-
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
  * the bytes. */
 static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
@@ -144,7 +139,7 @@ static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
         sim->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
         sim->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
     }
-    if (dpari_sim_lines(sim->transport)) {
+    if (sim->transport >= DPAR_TRANSPORT_RANK) { /* messages wait for other messages */
         sim->link = (dpari_sim_link *)dpari_sim_piece(at, &used, n * (int64_t)sizeof(*sim->link));
         sim->line =
             (dpari_sim_line *)dpari_sim_piece(at, &used, 2 * ranks * (int64_t)sizeof(*sim->line));
@@ -163,11 +158,6 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedu
 }
 
 /* ---- times and bytes ------------------------------------------------------------------------- */
-
-static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
-{
-    return e->each != NULL ? e->each[stage] : e->all;
-}
 
 /* Adds a number of 0 or more to *sum. Returns 0 if the sum would exceed INT64_MAX. */
 static int dpari_sum(int64_t *sum, int64_t more)
@@ -209,8 +199,9 @@ DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t w
 static dpar_status dpari_sim_edge(const dpar_schedule_times *times, int32_t stage, int64_t *edge,
                                   int64_t *turn, dpar_why *why)
 {
-    int64_t latency = dpari_each(&times->latency, stage), bytes = dpari_each(&times->bytes, stage);
-    int64_t bandwidth = dpari_each(&times->bandwidth, stage), left = 0;
+    int64_t latency = dpari_each_at(&times->latency, stage),
+            bytes = dpari_each_at(&times->bytes, stage);
+    int64_t bandwidth = dpari_each_at(&times->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
         return dpari_wrong(why,
                            "stage %d: latency=%ld, bytes=%ld, bandwidth=%ld; 0 or more are allowed",
@@ -259,25 +250,16 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
                                    int32_t stage, dpar_why *why)
 {
     int kind;
-    dpari_zero(st->cost, sizeof(st->cost));
-    st->cost[DPAR_ACTION_FORWARD] = dpari_each(&times->forward, stage);
-    st->cost[DPAR_ACTION_BACKWARD] = dpari_each(&times->backward, stage);
-    st->cost[DPAR_ACTION_INPUT] = dpari_each(&times->input, stage);
-    st->cost[DPAR_ACTION_WEIGHT] = dpari_each(&times->weight, stage);
-    st->cost[DPAR_ACTION_UNSHARD] = dpari_each(&times->unshard, stage);
-    st->cost[DPAR_ACTION_RESHARD] = dpari_each(&times->reshard, stage);
-    st->cost[DPAR_ACTION_REDUCE_GRAD] = dpari_each(&times->reduce_grad, stage);
-    st->cost[DPAR_ACTION_RECOMPUTE] = dpari_each(&times->recompute, stage);
-    st->cost[DPAR_ACTION_OFFLOAD] = dpari_each(&times->offload, stage);
-    st->cost[DPAR_ACTION_RELOAD] = dpari_each(&times->reload, stage);
-    st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&times->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
+        const dpar_stage_values *each = dpari_times_of(times, kind);
+        st->cost[kind] = each != NULL ? dpari_each_at(each, stage) : 0;
         if (st->cost[kind] < 0) {
             return dpari_wrong(why, "stage %d: the time of %s is %ld; 0 or more are allowed", stage,
                                kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
                                st->cost[kind]);
         }
     }
+    st->overlap = st->cost[DPAR_ACTION_IDLE];
     st->cost[DPAR_ACTION_IDLE] = 0;
     if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
         st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
@@ -301,9 +283,9 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *ti
 {
     int count =
         dpari_sim_capped(times) && times->hold_forward.each == NULL && times->hold_forward.all == 0;
-    st->hold[0] = count ? 1 : dpari_each(&times->hold_forward, stage);
-    st->hold[1] = count ? 0 : dpari_each(&times->hold_input, stage);
-    st->hold[2] = count ? -1 : dpari_each(&times->hold_weight, stage);
+    st->hold[0] = count ? 1 : dpari_each_at(&times->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each_at(&times->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each_at(&times->hold_weight, stage);
 }
 
 /* Sets the values of all stages, and adds hold_always to the bytes that each rank holds. */
@@ -313,7 +295,7 @@ static dpar_status dpari_sim_stages(dpari_sim *sim, const dpar_schedule_times *t
     int side;
     for (i = 0; i < sim->s.stages; i++) {
         dpari_sim_stage *st = &sim->stage[i];
-        int64_t always = dpari_each(&times->hold_always, i);
+        int64_t always = dpari_each_at(&times->hold_always, i);
         dpar_status status = dpari_sim_costs(st, times, i, why);
         for (side = 0; side < 2 && status == DPAR_OK; side++) {
             status = dpari_sim_side(sim, times, i, side, why);
@@ -342,9 +324,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *sim)
     const dpar_schedule *schedule = &sim->s;
     int32_t *head = sim->scratch, *mark = head + schedule->ranks, *next = mark + schedule->ranks;
     int32_t r, i, side;
-    for (i = 0; i < schedule->ranks + 2 * schedule->stages; i++) {
-        sim->wire[i] = 0;
-    }
+    dpari_zero(sim->wire, 8 * ((size_t)schedule->ranks + 2 * (size_t)schedule->stages));
     if (sim->links == DPAR_CONTENTION_RANK) {
         return;
     }
@@ -395,22 +375,6 @@ static int dpari_sim_way(int kind)
     }
 }
 
-static int dpari_sim_is_message(int kind)
-{
-    return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
-}
-
-static int dpari_sim_is_send(int kind)
-{
-    return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
-}
-
-/* Returns the direction of a message. */
-static int dpari_sim_message_way(int kind)
-{
-    return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
-}
-
 /* Returns the side of the stage on which a message's other end is. */
 static int dpari_sim_message_side(int kind)
 {
@@ -420,17 +384,14 @@ static int dpari_sim_message_side(int kind)
 /* Returns the row of a kind in the table, or -1 if such actions are not entered. */
 static int dpari_sim_row(int kind)
 {
-    switch (kind) {
-    case DPAR_ACTION_FORWARD: return DPARI_AT_WORK;
-    case DPAR_ACTION_BACKWARD:
-    case DPAR_ACTION_INPUT: return DPARI_AT_WORK + 1;
-    case DPAR_ACTION_WEIGHT: return DPARI_AT_WEIGHT;
-    case DPAR_ACTION_SEND_F: return DPARI_AT_SEND;
-    case DPAR_ACTION_SEND_B: return DPARI_AT_SEND + 1;
-    case DPAR_ACTION_RECV_F: return DPARI_AT_RECV;
-    case DPAR_ACTION_RECV_B: return DPARI_AT_RECV + 1;
-    default: return -1;
+    const int way = dpari_sim_way(kind);
+    if (way < 0) {
+        return kind == DPAR_ACTION_WEIGHT ? DPARI_AT_WEIGHT : -1;
     }
+    if (dpari_action_is_message(kind)) {
+        return (dpari_action_is_send(kind) ? DPARI_AT_SEND : DPARI_AT_RECV) + way;
+    }
+    return DPARI_AT_WORK + way;
 }
 
 /* Begins a message with an action: "rank 2: 2B1". */
@@ -466,12 +427,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
                                                            int32_t stage, int32_t micro)
 {
     dpar_text t;
-    dpar_action other;
     if (why != NULL) {
-        dpari_zero(&other, sizeof(other));
-        other.kind = (uint8_t)kind;
-        other.stage = (uint16_t)stage;
-        other.micro_batch = (uint16_t)micro;
+        const dpar_action other = dpari_action_of(kind, stage, micro);
         dpari_sim_name(why, rank, action, &t);
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -490,11 +447,11 @@ static dpar_status dpari_sim_needs(const dpari_sim *sim, int32_t rank, int64_t i
     const int32_t k = action->micro_batch, slices = sim->s.slices;
     const int way = dpari_sim_way(action->kind);
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
-    if (dpari_sim_is_message(action->kind)) {
+    if (dpari_action_is_message(action->kind)) {
         if (st->rank_at[dpari_sim_message_side(action->kind)] < 0) {
             return dpari_sim_wrong(why, rank, action, " has no partner on another rank");
         }
-        if (dpari_sim_is_send(action->kind) &&
+        if (dpari_action_is_send(action->kind) &&
             !*dpari_sim_place(sim, DPARI_AT_WORK + way, action->stage, k)) {
             return dpari_sim_say(why, rank, action, before, work, action->stage, k);
         }
@@ -604,7 +561,7 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
     }
     if (action->joined &&
         (action->kind != DPAR_ACTION_FORWARD || i + 1 >= schedule->begin[rank + 1] ||
-         (action[1].kind != DPAR_ACTION_BACKWARD && action[1].kind != DPAR_ACTION_INPUT))) {
+         !dpari_action_is_gradient(action[1].kind))) {
         return dpari_sim_wrong(why, rank, action,
                                " is joined, but it is not an F that a B or I follows");
     }
@@ -614,8 +571,7 @@ static dpar_status dpari_sim_check(const dpari_sim *sim, int32_t rank, int64_t i
 /* True if the run sends a message after an action of this kind. */
 static int dpari_sim_makes_message(const dpari_sim *sim, int kind)
 {
-    return sim->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
-                        : dpari_sim_way(kind) >= 0;
+    return sim->lowered ? dpari_action_is_send(kind) : dpari_sim_way(kind) >= 0;
 }
 
 /* Checks action i, enters it in the table, and adds its time and bytes. */
@@ -665,12 +621,9 @@ static dpar_status dpari_sim_enter(dpari_sim *sim, int32_t rank, int64_t i, dpar
 static dpar_status dpari_sim_list(dpari_sim *sim, dpar_why *why)
 {
     const dpar_schedule *schedule = &sim->s;
-    const int64_t places = sim->cells * DPARI_AT_ROWS;
     int32_t r;
     int64_t i;
-    for (i = 0; i < places; i++) {
-        sim->where[i] = 0;
-    }
+    dpari_zero(sim->where, 4 * DPARI_AT_ROWS * (size_t)sim->cells);
     for (r = 0; r < schedule->ranks; r++) {
         dpari_sim_rank *q = &sim->rank[r];
         q->at = schedule->begin[r];
@@ -739,8 +692,8 @@ static int dpari_sim_input(dpari_sim *sim, dpari_sim_rank *q, const dpar_action 
 static int64_t dpari_sim_done(const dpari_sim *sim, uint32_t cause)
 {
     const dpar_action *action = &sim->s.action[cause - 1];
-    if (dpari_sim_is_message(action->kind)) {
-        int way = dpari_sim_message_way(action->kind);
+    if (dpari_action_is_message(action->kind)) {
+        int way = dpari_message_way(action->kind);
         cause = *dpari_sim_place(sim, DPARI_AT_WORK + way, sim->stage[action->stage].stage_at[way],
                                  action->micro_batch);
     }
@@ -836,9 +789,9 @@ static uint32_t dpari_sim_half(const dpari_sim *sim, const dpar_action *action, 
 {
     const dpari_sim_stage *st = &sim->stage[action->stage];
     int side = dpari_sim_message_side(action->kind);
-    int row = dpari_sim_is_send(action->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
+    int row = dpari_action_is_send(action->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
     *other = st->rank_at[side];
-    return *dpari_sim_place(sim, row + dpari_sim_message_way(action->kind), st->stage_at[side],
+    return *dpari_sim_place(sim, row + dpari_message_way(action->kind), st->stage_at[side],
                             action->micro_batch);
 }
 
@@ -859,7 +812,7 @@ static int64_t dpari_sim_meet(dpari_sim *sim, int64_t i, int64_t mine, int64_t j
 static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_t end)
 {
     const dpar_action *action = &sim->s.action[i];
-    if (!dpari_sim_is_send(action->kind)) {
+    if (!dpari_action_is_send(action->kind)) {
         dpari_sim_idle(sim, q, (uint32_t)i + 1, end);
     } else {
         q->communication += end - q->free;
@@ -870,16 +823,12 @@ static void dpari_sim_block(dpari_sim *sim, dpari_sim_rank *q, int64_t i, int64_
 
 /* ---- queues and buffers ---------------------------------------------------------------------- */
 
-/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
+/* Returns the queue of its rank in which a message waits. */
 static int32_t dpari_sim_queue(const dpari_sim *sim, const dpar_action *action)
 {
-    const int32_t peer = sim->stage[action->stage].rank_at[dpari_sim_message_side(action->kind)];
-    switch (sim->transport) {
-    case DPAR_TRANSPORT_RANK: return 0;
-    case DPAR_TRANSPORT_DIRECTION: return dpari_sim_message_way(action->kind);
-    case DPAR_TRANSPORT_PAIR: return 2 * peer;
-    default: return 2 * peer + dpari_sim_is_send(action->kind);
-    }
+    return dpari_transport_queue(
+        sim->transport, action->kind,
+        sim->stage[action->stage].rank_at[dpari_sim_message_side(action->kind)]);
 }
 
 /* Appends message i to its queue. */
@@ -890,7 +839,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *sim, int64_t 
     dpari_sim_link *link = &sim->link[i];
     int32_t other;
     uint32_t half;
-    if (sim->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(action->kind)) {
+    if (sim->transport == DPAR_TRANSPORT_EAGER && !dpari_action_is_send(action->kind)) {
         return; /* its SEND represents it in the queue */
     }
     link->before = line->last;
@@ -922,7 +871,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *sim)
         for (pass = 0; pass < 2; pass++) {
             for (i = schedule->begin[r]; i < schedule->begin[r + 1]; i++) {
                 const dpar_action *action = &schedule->action[i];
-                if (!dpari_sim_is_message(action->kind)) {
+                if (!dpari_action_is_message(action->kind)) {
                     continue;
                 }
                 if (pass == 0) { /* clears only the queues that are used: a rank has few peers */
@@ -1009,7 +958,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *sim, dpari_sim_
                                                       int64_t j, int32_t other)
 {
     const dpar_action *action = &sim->s.action[i];
-    const int sends = dpari_sim_is_send(action->kind);
+    const int sends = dpari_action_is_send(action->kind);
     const int64_t send = sends ? i : j;
     const uint32_t before = sends ? sim->link[j].before : sim->link[send].before;
     int32_t rank;
@@ -1077,7 +1026,7 @@ static int dpari_sim_message(dpari_sim *sim, dpari_sim_rank *q, const dpar_actio
             return 1;
         }
         (void)dpari_sim_meet(sim, i, q->free, j, -2 - sim->end[j]);
-    } else if (dpari_sim_is_send(action->kind)) {
+    } else if (dpari_action_is_send(action->kind)) {
         sim->end[i] = sim->end[j] = dpari_sim_send(sim, &sim->stage[action->stage],
                                                    dpari_sim_message_side(action->kind), q->free);
         sim->arrive[j] = sim->end[j];
@@ -1104,8 +1053,8 @@ static void dpari_sim_run(dpari_sim *sim)
             if (action->kind == DPAR_ACTION_IDLE) {
                 q->at++;
             } else {
-                going = dpari_sim_is_message(action->kind) ? dpari_sim_message(sim, q, action)
-                                                           : dpari_sim_work(sim, q, action);
+                going = dpari_action_is_message(action->kind) ? dpari_sim_message(sim, q, action)
+                                                              : dpari_sim_work(sim, q, action);
             }
         }
     }
@@ -1126,12 +1075,12 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *sim, int
     if (why == NULL) {
         return DPAR_E_STUCK;
     }
-    if (dpari_sim_is_message(action->kind)) {
+    if (dpari_action_is_message(action->kind)) {
         at = dpari_sim_half(sim, action, &other);
         want.stage =
             (uint16_t)sim->stage[action->stage].stage_at[dpari_sim_message_side(action->kind)];
         want.kind =
-            (uint8_t)(dpari_sim_is_send(action->kind) ? action->kind + 1 : action->kind - 1);
+            (uint8_t)(dpari_action_is_send(action->kind) ? action->kind + 1 : action->kind - 1);
     } else {
         int64_t begin = 0;
         uint32_t cause = 0;
@@ -1207,7 +1156,7 @@ static dpar_status dpari_sim_finished(dpari_sim *sim, dpar_why *why)
 /* True if an action of this kind occupies its rank: work, and messages of blocking transports. */
 static int dpari_sim_holds(const dpari_sim *sim, int kind)
 {
-    if (dpari_sim_is_message(kind)) {
+    if (dpari_action_is_message(kind)) {
         return sim->sends == DPAR_SEND_MODE_BLOCKING || sim->sends == DPARI_SENDS_EAGER;
     }
     return kind != DPAR_ACTION_IDLE;
@@ -1272,8 +1221,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *sim, dpar_
     if (since >= until || clock < o->first) {
         return;
     }
-    if (!dpari_sim_is_send(kind)) {
-        done = dpari_sim_done(sim, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : sim->cause[i]);
+    if (!dpari_action_is_send(kind)) {
+        done = dpari_sim_done(sim, dpari_action_is_message(kind) ? (uint32_t)i + 1 : sim->cause[i]);
     }
     done = dpari_most(done, since);
     o->dependency -= done - since;
@@ -1296,7 +1245,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *sim, dpari_si
         }
         if (dpari_sim_holds(sim, action->kind)) {
             int64_t until = sim->end[i];
-            until -= dpari_sim_is_message(action->kind) ? 0 : dpari_sim_takes(sim, action);
+            until -= dpari_action_is_message(action->kind) ? 0 : dpari_sim_takes(sim, action);
             while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_ACTION_FORWARD)) {
                 ahead++;
             }
@@ -1324,11 +1273,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *sim,
         sim->rank[i].held = 0;
     }
     for (i = 0; i < schedule->stages; i++) {
-        sim->rank[schedule->rank_of[i]].held += dpari_each(&times->hold_always, i);
+        sim->rank[schedule->rank_of[i]].held += dpari_each_at(&times->hold_always, i);
     }
     for (i = 0; i < schedule->ranks; i++) {
         dpari_sim_rank *q = &sim->rank[i];
-        const int64_t cap = dpari_each(&times->cap, i);
+        const int64_t cap = dpari_each_at(&times->cap, i);
         if (cap > 0) {
             dpari_sim_starved(sim, q, schedule->begin[i], cap);
             q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
@@ -1343,7 +1292,7 @@ static void dpari_sim_critical(const dpari_sim *sim, dpar_timing *out)
     for (i = sim->last; i >= 0; i = dpari_sim_before(sim, i)) {
         const dpar_action *action = &sim->s.action[i];
         out->path_actions++;
-        if (!dpari_sim_is_message(action->kind)) {
+        if (!dpari_action_is_message(action->kind)) {
             out->path_compute += dpari_sim_takes(sim, action);
         }
     }
@@ -1423,7 +1372,7 @@ static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
             const int idle = action->kind == DPAR_ACTION_IDLE;
             const int64_t stop = idle ? clock : sim->end[i];
             int64_t go = clock;
-            if (!idle && !dpari_sim_is_message(action->kind)) {
+            if (!idle && !dpari_action_is_message(action->kind)) {
                 go = stop - dpari_sim_takes(sim, pair ? action - 1 : action);
             }
             clock = dpari_sim_holds(sim, action->kind) ? stop : clock;
@@ -1443,6 +1392,7 @@ static void dpari_sim_fill(const dpari_sim *sim, int64_t *start, int64_t *end)
 static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
                                      const dpar_schedule_times *times, dpar_why *why)
 {
+    dpar_status st;
     int32_t i;
     if (!dpari_sim_fits(schedule) || schedule->begin[0] != 0) {
         return dpari_wrong(
@@ -1456,16 +1406,14 @@ static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
             return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", i,
                                schedule->begin[i], schedule->begin[i + 1]);
         }
-        if (dpari_each(&times->cap, i) < 0) {
+        if (dpari_each_at(&times->cap, i) < 0) {
             return dpari_wrong(why, "rank %d: cap is %ld; 0 or more are allowed", i,
-                               dpari_each(&times->cap, i));
+                               dpari_each_at(&times->cap, i));
         }
     }
-    for (i = 0; i < schedule->stages; i++) {
-        if (schedule->rank_of[i] >= schedule->ranks) {
-            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
-                               (int32_t)schedule->rank_of[i], schedule->ranks);
-        }
+    st = dpari_schedule_check_ranks(schedule, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     if (times->sends < 0 || times->sends >= DPAR_SEND_MODE_COUNT || times->links < 0 ||
         times->links >= DPAR_CONTENTION_COUNT) {
@@ -1477,12 +1425,9 @@ static dpar_status dpari_sim_choices(const dpar_schedule *schedule,
         return dpari_wrong(why, "sends=%d, links=%d; only buffered sends (0) can share links",
                            times->sends, times->links);
     }
-    if (times->transport < 0 || times->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", times->transport,
-                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
-    }
-    if (times->transport == DPAR_TRANSPORT_EAGER && times->capacity < 1) {
-        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", times->capacity);
+    st = dpari_transport_check(times->transport, times->capacity, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     if (times->transport != DPAR_TRANSPORT_NONE && (times->sends != 0 || times->links != 0)) {
         return dpari_wrong(why, "sends=%d, links=%d; both must be 0, because transport=%d is set",
@@ -1496,7 +1441,7 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *schedule)
     const int64_t n = schedule->begin[schedule->ranks];
     int64_t i;
     for (i = 0; i < n; i++) {
-        if (dpari_sim_is_message(schedule->action[i].kind)) {
+        if (dpari_action_is_message(schedule->action[i].kind)) {
             return 1;
         }
     }

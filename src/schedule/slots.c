@@ -60,12 +60,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *slots, const dpar_act
 /* Returns the capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *schedule)
 {
-    int64_t most = 0;
-    int32_t r;
-    for (r = 0; r < schedule->ranks; r++) {
-        most = dpari_most(most, schedule->begin[r + 1] - schedule->begin[r]);
-    }
-    return dpari_least(most, DPAR_SLOT_NONE);
+    return dpari_least(dpari_schedule_longest(schedule), DPAR_SLOT_NONE);
 }
 
 DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *schedule)
@@ -94,8 +89,7 @@ static void dpari_slots_init(dpari_slots *slots, const dpar_schedule *schedule, 
     slots->weight.free = slots->send.free + dpari_slots_room(schedule);
     slots->in_flight = in_flight;
     for (i = 0; i < schedule->begin[schedule->ranks]; i++) {
-        int kind = schedule->action[i].kind;
-        slots->messages |= kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
+        slots->messages |= dpari_action_is_message(schedule->action[i].kind);
     }
 }
 
@@ -109,9 +103,9 @@ static void dpari_slots_sent(dpari_slots *slots)
     }
     do {
         action = &slots->s->action[slots->at++];
-    } while (action->kind != DPAR_ACTION_SEND_F && action->kind != DPAR_ACTION_SEND_B);
+    } while (!dpari_action_is_send(action->kind));
     dpari_slots_free(&slots->send,
-                     dpari_slots_at(slots, action)->send[action->kind == DPAR_ACTION_SEND_B]);
+                     dpari_slots_at(slots, action)->send[dpari_message_way(action->kind)]);
 }
 
 /* Assigns the slots of an F, B or I: that of its received input, which becomes free, and one for
@@ -120,8 +114,7 @@ static void dpari_slots_pass(dpari_slots *slots, const dpar_action *action, dpar
 {
     dpari_slots_cell *cell = dpari_slots_at(slots, action);
     int way = action->kind != DPAR_ACTION_FORWARD;
-    int32_t across = way ? dpari_schedule_before(slots->s, action->stage)
-                         : dpari_schedule_behind(slots->s, action->stage);
+    int32_t across = dpar_schedule_partner(slots->s, action->kind, action->stage);
     out->receive = cell->receive[way];
     dpari_slots_free(&slots->receive, out->receive);
     if (slots->messages && across >= 0 &&
@@ -134,11 +127,11 @@ static void dpari_slots_message(dpari_slots *slots, const dpar_action *action,
                                 dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(slots, action);
-    if (action->kind == DPAR_ACTION_RECV_F || action->kind == DPAR_ACTION_RECV_B) {
-        out->receive = cell->receive[action->kind == DPAR_ACTION_RECV_B] =
-            dpari_slots_take(&slots->receive);
+    const int way = dpari_message_way(action->kind);
+    if (dpari_action_is_receive(action->kind)) {
+        out->receive = cell->receive[way] = dpari_slots_take(&slots->receive);
     } else {
-        out->send = cell->send[action->kind == DPAR_ACTION_SEND_B];
+        out->send = cell->send[way];
         dpari_slots_sent(slots);
     }
 }
@@ -150,7 +143,7 @@ DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *slots, const dpar_act
     const int takes = action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_RELOAD;
     const int frees = action->kind == DPAR_ACTION_BACKWARD || action->kind == DPAR_ACTION_WEIGHT ||
                       action->kind == DPAR_ACTION_OFFLOAD;
-    if (action->kind >= DPAR_ACTION_SEND_F && action->kind <= DPAR_ACTION_RECV_B) {
+    if (dpari_action_is_message(action->kind)) {
         dpari_slots_message(slots, action, out);
         return;
     }
@@ -170,8 +163,7 @@ DPARI_STATIC_NOINLINE void dpari_slots_action(dpari_slots *slots, const dpar_act
     if (action->kind == DPAR_ACTION_WEIGHT) {
         dpari_slots_free(&slots->weight, cell->weight);
     }
-    if (action->kind == DPAR_ACTION_FORWARD || action->kind == DPAR_ACTION_BACKWARD ||
-        action->kind == DPAR_ACTION_INPUT) {
+    if (action->kind == DPAR_ACTION_FORWARD || dpari_action_is_gradient(action->kind)) {
         dpari_slots_pass(slots, action, out);
     }
 }

@@ -6,6 +6,8 @@
  */
 #include "vshape.h"
 
+#include "action.h"
+
 /* The contents of a slot. F0 and F1 are the forwards of the stage on the way down and on the way
  * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each of
  * these four needs the one before it in this list, and the same kind on a neighbouring rank: F0 and
@@ -406,16 +408,6 @@ static void dpari_v_whole_moves(dpari_v *v)
 
 /* ---- all three rules ------------------------------------------------------------------------- */
 
-DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
-{
-    (*at)->kind = (uint8_t)kind;
-    (*at)->joined = 0;
-    (*at)->stage = (uint16_t)stage;
-    (*at)->micro_batch = (uint16_t)micro;
-    (*at)->peer = 0;
-    ++*at;
-}
-
 /* Writes a rank's slots as actions. Free slots run the missing W, first those of the stage on the
  * way up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
@@ -427,14 +419,14 @@ static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
     for (t = 0; t < v->slots; t++) {
         int kind = row[t];
         if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
-            dpari_v_put(&at, DPAR_ACTION_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+            *at++ = dpari_action_of(DPAR_ACTION_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
         } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
-            dpari_v_put(&at, v->tail ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT,
-                        stage[kind == DPARI_V_B1], next[kind]++);
+            *at++ = dpari_action_of(v->tail ? DPAR_ACTION_BACKWARD : DPAR_ACTION_INPUT,
+                                    stage[kind == DPARI_V_B1], next[kind]++);
         } else if (kind == DPARI_V_FREE && !v->tail) {
             s = weight[1] < next[DPARI_V_B1];
             if (s || weight[0] < next[DPARI_V_B0]) {
-                dpari_v_put(&at, DPAR_ACTION_WEIGHT, stage[s], weight[s]++);
+                *at++ = dpari_action_of(DPAR_ACTION_WEIGHT, stage[s], weight[s]++);
             }
         }
     }

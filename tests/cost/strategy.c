@@ -8,6 +8,16 @@
 #include "plan_job.h"
 #include "schedule_calls.h"
 
+/* Predicts the memory of a strategy, even of one that the planner refuses. */
+static void memory_at(const dpar_job *on, const dpar_strategy *strategy, dpar_memory_usage *memory)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(on, strategy, &layers);
+    dpari_price_stages(on, strategy, &layers, &stages);
+    dpari_price_memory(on, strategy, &stages, memory);
+}
+
 static dpar_strategy of(const char *text)
 {
     dpar_strategy s = plain_strategy();
@@ -128,7 +138,7 @@ static void test_korthikanti(void)
             st.sp = 1;
             st.recompute = DPAR_RECOMPUTE_SELECTIVE;
             CHECK_INT(dpari_strategy_check(&job, &st, 0, NULL, NULL), DPAR_OK);
-            dpari_memory_of(&job, &st, &m);
+            memory_at(&job, &st, &m);
             blocks = row[i].sp_selective_gib;
             /* in addition to the blocks: the dropout mask of the embedding (p in flight), and if p
              * = 1 the final norm's and the logits' inputs */
@@ -457,23 +467,23 @@ static void test_late(void)
     dpar_memory_usage a, b;
     double must;
     set(model, "1x8:a100-80", "deepspeed");
-    dpari_memory_of(&job, &two, &b);
-    dpari_memory_of(&job, &three, &a);
+    memory_at(&job, &two, &b);
+    memory_at(&job, &three, &a);
     CHECK(b.late <= 0.0 && a.upper <= c.gpu.memory_bytes);
     CHECK_NEAR((reserved(&a) - reserved(&b)) / 1073741824.0, 69.21 - 57.14, 0.1);
     CHECK_NEAR(a.late, 2.0 * a.params, 1e-9);
     CHECK(a.late <= a.term[DPAR_MEMORY_GATHERED]);
     must = a.upper - a.late;
     CHECK(dpari_memory_fits(&job, &a, must) && !dpari_memory_fits(&job, &a, 0.99 * must));
-    dpari_memory_of(&job, &again, &b); /* there too the host is ahead of the GPU */
+    memory_at(&job, &again, &b); /* there too the host is ahead of the GPU */
     CHECK_NEAR(b.late, a.late, 1e-9);
     again.offload = DPAR_OFFLOAD_WEIGHTS; /* and here it waits for the host's memory */
-    dpari_memory_of(&job, &again, &b);
+    memory_at(&job, &again, &b);
     CHECK(b.late <= 0.0);
-    dpari_memory_of(&job, &big, &b); /* the rest of the GPU is less than the weights */
+    memory_at(&job, &big, &b); /* the rest of the GPU is less than the weights */
     CHECK(b.late > 0.0 && b.late < a.late && dpari_memory_fits(&job, &b, 0.0));
     set(model, "1x8:a100-80", "fsdp");
-    dpari_memory_of(&job, &three, &b);
+    memory_at(&job, &three, &b);
     CHECK(b.late <= 0.0);
 }
 
@@ -492,9 +502,9 @@ static void test_elsewhere(void)
     set("llama-3-8b", "1x8:h100-80,nvme=10", "megatron");
     disk = host;
     disk.offload |= DPAR_OFFLOAD_NVME;
-    dpari_memory_of(&job, &host, &a);
-    dpari_memory_of(&job, &disk, &b);
-    dpari_memory_of(&job, &plain, &d);
+    memory_at(&job, &host, &a);
+    memory_at(&job, &disk, &b);
+    memory_at(&job, &plain, &d);
     CHECK_NEAR(a.total, b.total, 1e-12);
     CHECK_NEAR(a.host, 12.0 * w.params / 8, 1e-9);
     CHECK(b.host <= 0.0 && dpari_memory_fits(&job, &a, 0.0));
@@ -516,7 +526,7 @@ static void test_elsewhere(void)
     dpar_memory_stage(&job, &one, 3, &a);
     dpar_memory_stage(&job, &dual, 3, &b);
     CHECK_NEAR(b.term[DPAR_MEMORY_WEIGHTS], 2.0 * a.term[DPAR_MEMORY_WEIGHTS], 1e-12);
-    dpari_memory_of(&job, &one, &d);
+    memory_at(&job, &one, &d);
     dpar_memory_stage(&job, &one, -1, &a);
     CHECK_NEAR(a.total, d.first, 1e-12);
     dpar_memory_stage(&job, &one, 99, &a);
@@ -549,22 +559,22 @@ static void test_elsewhere(void)
         /* the tiles of a sample share its state */
         set("unet-0.25deg", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,zero=3");
-        dpari_memory_of(&job, &half, &a);
+        memory_at(&job, &half, &a);
         CHECK_NEAR(a.term[DPAR_MEMORY_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
         CHECK(a.term[DPAR_MEMORY_GATHERED] > 0.0);
         /* 2 x 2 tiles of 64 x 32 x 16 cells have faces of 16 x 16 and 32 x 16 on both sides; halos
          * of 2 cells of 5 numbers of 4 bytes, received and in a send buffer, for 3 samples */
         set("grid:64x32x16,fields=5,halo=2,element=4", "1x4:a100-40", "megatron");
         half = of("dp=1,tiles=2x2,mbs=3");
-        dpari_memory_of(&job, &half, &a);
+        memory_at(&job, &half, &a);
         CHECK_NEAR(a.term[DPAR_MEMORY_HALO], 2.0 * (2 * 16 * 16 + 2 * 32 * 16) * 2 * 5 * 4 * 3,
                    1e-12);
         set("llama-3-8b", "2x8:h100-80", "megatron");
     }
     /* activations of fp32 training */
-    dpari_memory_of(&job, &plain, &a);
+    memory_at(&job, &plain, &a);
     set("llama-3-8b,element=4", "2x8:h100-80", "fp32");
-    dpari_memory_of(&job, &plain, &b);
+    memory_at(&job, &plain, &b);
     CHECK(b.term[DPAR_MEMORY_ACTIVATIONS] > 1.8 * a.term[DPAR_MEMORY_ACTIVATIONS]);
     CHECK_NEAR(dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, 9, 8) +
                    dpari_in_flight(DPAR_SCHEDULE_1F1B, 4, 1, -1, 8),
@@ -592,7 +602,7 @@ static void test_properties(void)
         dpar_step_cost t;
         double sum = 0.0;
         CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
-        dpari_memory_of(&job, &s, &m);
+        memory_at(&job, &s, &m);
         dpari_step_of(&job, &s, &t);
         for (k = 0; k < DPAR_TIME_COUNT; k++) {
             CHECK(t.term[k] >= 0.0);
@@ -611,7 +621,7 @@ static void test_properties(void)
         dpar_strategy s = of("dp=64");
         dpar_memory_usage m;
         s.zero = z;
-        dpari_memory_of(&job, &s, &m);
+        memory_at(&job, &s, &m);
         CHECK(m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_GRADIENTS] +
                   m.term[DPAR_MEMORY_OPTIMIZER] <
               last);
@@ -625,9 +635,9 @@ static void test_properties(void)
         dpar_strategy a = of("dp=64,zero=3,mbs=1"), b = of("dp=64,zero=3,mbs=2"),
                       f = of("dp=64,zero=3,recompute=full");
         dpar_memory_usage x, y, z3;
-        dpari_memory_of(&job, &a, &x);
-        dpari_memory_of(&job, &b, &y);
-        dpari_memory_of(&job, &f, &z3);
+        memory_at(&job, &a, &x);
+        memory_at(&job, &b, &y);
+        memory_at(&job, &f, &z3);
         CHECK_NEAR(y.term[DPAR_MEMORY_ACTIVATIONS], 2.0 * x.term[DPAR_MEMORY_ACTIVATIONS], 1e-9);
         CHECK(z3.term[DPAR_MEMORY_ACTIVATIONS] < 0.1 * x.term[DPAR_MEMORY_ACTIVATIONS]);
     }
@@ -642,7 +652,7 @@ static void test_domain(void)
     set("grid:1440x720x100,fields=5,halo=2", "2x4:a100-40,nic=4x25", "fp32");
     CHECK_INT(dpari_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
     dpari_step_of(&job, &s, &t);
-    dpari_memory_of(&job, &s, &m);
+    memory_at(&job, &s, &m);
     /* both sides of both cut axes: 2 (720/2 100) + 2 (1440/4 100) cells, 2 deep, 5 fields, 4 B */
     CHECK_NEAR(t.nic_bytes + t.link_bytes, (2.0 * 360 * 100 + 2.0 * 360 * 100) * 2 * 5 * 4, 1e-9);
     CHECK(t.term[DPAR_TIME_HALO] > 0.0 && t.term[DPAR_TIME_BACKWARD] <= 0.0);

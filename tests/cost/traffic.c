@@ -75,7 +75,7 @@ static void test_traffic(void)
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_CALL_ALL_REDUCE], 0, 0);
         /* under tp the bias of a row layer is not cut: 2 of 64 per block */
         loop = of("tp=2,dp=4");
-        dpari_memory_of(&job, &loop, &all);
+        (void)memory_of(&job, &loop, &all);
         CHECK_NEAR(all.params,
                    (w.params - 8 * (4 * 64 + 2 * 64) - 2 * 64 - 16 * 64) / 2 +
                        8 * (4 * 64 + 2 * 64) + 2 * 64 + 16 * 64,

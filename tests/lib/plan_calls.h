@@ -5,12 +5,26 @@
 
 #include "dpar_cost.h"
 
+#include <string.h>
+
 /* Returns a strategy in which each number is 1. */
 static inline dpar_strategy plain_strategy(void)
 {
     dpar_strategy s;
     dpar_strategy_init(&s);
     return s;
+}
+
+/* Predicts the memory of a legal strategy; returns what pricing it returns. */
+static inline dpar_status memory_of(const dpar_job *job, const dpar_strategy *strategy,
+                                    dpar_memory_usage *memory)
+{
+    dpar_plan plan;
+    dpar_status st;
+    memset(&plan, 0, sizeof plan);
+    st = dpar_plan_price(job, strategy, 0, &plan, NULL, NULL);
+    *memory = plan.memory;
+    return st;
 }
 
 /* Begins a search that writes its plans there. */

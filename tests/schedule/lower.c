@@ -1066,14 +1066,13 @@ static void test_how(void)
     read_lines(&s, "0F0\n1F0\n", 0, memory);
     bytes = dpari_schedule_lower_bytes(&s, NULL, NULL);
     CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, bytes - 1, &why), DPAR_E_ROOM);
-    /* the sizes that the header states: heads and a number per rank, or with TURNS two sets of one
-     * word at each of three levels */
+    /* the sizes that the header states: heads and a number per rank, also with TURNS */
     read_lines(&s, "0F0,0F1,0F2\n1F0\n", 0, memory);
     CHECK_INT(dpari_schedule_lower_bytes(&s, NULL, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 4 + 8 * 2 + 2 * 3 * 16);
     how = lowering_of(DPAR_LOWER_TURNS, 0);
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, NULL),
-              (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 3 * 8 + 8 * 2 + 2 * 3 * 16);
+              (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 4 + 8 * 2 + 2 * 3 * 16);
     CHECK_INT(late_recv_bytes(&s, NULL), (8 * 3 + 8 * 4 + 2 * 2 + 4) + 2 * 16 + 8 * 3 + 8);
     /* only what a pass adds may not be in its input */
     read_lines(&s, "0UNSHARD,0F0,0REDUCE_GRAD\n1F0\n", 0, memory);

@@ -133,8 +133,7 @@ int main(void)
     memory = asked(dpar_schedule_init(&s, 7, NULL, 0, &why), dpari_schedule_bytes(3, 5, 7));
     CHECK_INT(dpar_schedule_init(&s, 7, memory, why.bytes, &why), DPAR_OK);
     free(memory);
-    memory =
-        asked(dpar_schedule_read(&s, &in, NULL, 0, &why), dpari_schedule_read_bytes(&in, NULL));
+    memory = asked(dpar_schedule_read(&s, &in, NULL, 0, &why), dpari_schedule_bytes(1, 1, 4));
     CHECK_INT(dpar_schedule_read(&s, &in, memory, why.bytes, &why), DPAR_OK);
     free(memory);
     by_name("1f1b");

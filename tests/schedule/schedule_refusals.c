@@ -219,19 +219,19 @@ static void test_texts(void)
     for (k = 0; k < sizeof bad / sizeof bad[0]; k++) {
         in = text_of_list(bad[k].text, strlen(bad[k].text), 0);
         why.text[0] = 0;
-        CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
+        CHECK_INT(read_csv_bytes(in.text, in.bytes, &why), -1);
         CHECK(strstr(why.text, bad[k].words) != NULL && why.text[0] != 0);
         REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
                 bad[k].words);
     }
     in = text_of_list("# nothing but a comment", 23, 0);
     why.text[0] = 0;
-    CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
+    CHECK_INT(read_csv_bytes(in.text, in.bytes, &why), -1);
     CHECK(strstr(why.text, "0 ranks and 0 stages; a schedule has") != NULL);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
             "1 or more of each");
     in = text_of_list(",,\n", 3, 0); /* a rank without actions, and no stage */
-    CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
+    CHECK_INT(read_csv_bytes(in.text, in.bytes, &why), -1);
     CHECK(strstr(why.text, "1 ranks and 0 stages; a schedule has") != NULL);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
             "1 or more of each");
@@ -249,7 +249,7 @@ static void test_texts(void)
         }
         in = text_of_list(many, 2 * 65536, 0);
         why.text[0] = 0;
-        CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
+        CHECK_INT(read_csv_bytes(in.text, in.bytes, &why), -1);
         CHECK(strstr(why.text, "at most 65535 ranks") != NULL);
         free(many);
     }

@@ -49,7 +49,7 @@ static void compare(const char *recipe, int32_t zero, int32_t type, int32_t comp
     CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
     s.dp = RANKS;
     s.zero = zero;
-    dpari_memory_of(&job, &s, &m);
+    (void)memory_of(&job, &s, &m);
     memset(&o, 0, sizeof o);
     o.zero = zero;
     o.type = type;

@@ -340,7 +340,7 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
 static double planned(const plan *p)
 {
     dpar_memory_usage m;
-    dpari_memory_of(&p->job, &p->strategy, &m);
+    (void)memory_of(&p->job, &p->strategy, &m);
     return m.term[DPAR_MEMORY_WEIGHTS] + m.term[DPAR_MEMORY_GRADIENTS] +
            m.term[DPAR_MEMORY_MASTER] + m.term[DPAR_MEMORY_OPTIMIZER] +
            m.term[DPAR_MEMORY_GATHERED] + m.term[DPAR_MEMORY_BUCKETS];
