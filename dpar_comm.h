@@ -1003,6 +1003,14 @@ DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
  * stderr was closed, and what the program prints would be written into it. Returns -1 and errno if
  * fd is -1 or no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
+/* Closes a descriptor; -1 does nothing. */
+DPARI_API void dpari_os_close(int fd);
+/* Make a socket, or accept a connection: with a descriptor of 3 or more, which exec closes, and
+ * whose calls do not block. Return -1 and errno on failure. */
+DPARI_API int dpari_os_socket(int family, int kind);
+DPARI_API int dpari_os_accept(int listener);
+/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
+DPARI_API int dpari_os_poll(int fd, short events, double until);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
@@ -1094,6 +1102,9 @@ DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_wo
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);
 DPARI_API int dpari_kind_sends(int32_t kind);
+/* Returns a call with these fields, in which all others are 0 or NULL. */
+DPARI_API dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count,
+                               int32_t type);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);
@@ -1574,8 +1585,9 @@ DPARI_API void dpari_put_place(dpar_text *text, const dpari_group *group);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
 DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *text);
-/* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
-DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
+/* Breaks the communicator because dpari_at returned NULL for this ref. work: the operation that
+ * needs it, which the message then names; NULL if there is none. */
+DPARI_API dpar_status dpari_group_unmapped(dpari_group *group, const dpar_work *work, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
@@ -2516,6 +2528,9 @@ DPARI_FN int dpari_exchange_sends(const dpari_exchange *x, int32_t i)
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+#if !defined(MSG_NOSIGNAL) /* os.c then sets SO_NOSIGPIPE */
+#define MSG_NOSIGNAL 0
+#endif
 
 /* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
  * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. If a system header
@@ -2547,8 +2562,9 @@ DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
 /* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
-DPARI_INTERNAL int64_t dpari_os_addresses(void);
+/* Returns a limit of this process in bytes: RLIMIT_AS for addresses (ulimit -v), RLIMIT_FSIZE for
+ * files (ulimit -f). INT64_MAX if unlimited. */
+DPARI_INTERNAL int64_t dpari_os_limit(int resource);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
@@ -2564,6 +2580,15 @@ DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
 DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
+/* Reads at most room - 1 bytes from the beginning of a file and appends a NUL. Returns the number
+ * of bytes, or -1 and the text "" if the file cannot be opened. */
+DPARI_INTERNAL int64_t dpari_os_text(const char *path, char *text, size_t room);
+/* Reads the digits at the beginning of a text, 0 if there are none, INT64_MAX if there are more
+ * than
+ * 18. Returns what follows them. */
+DPARI_INTERNAL const char *dpari_os_digits(const char *text, int64_t *number);
+/* Returns how many CPUs are in a set. */
+DPARI_INTERNAL int32_t dpari_os_cpu_count(const uint64_t mask[DPARI_CPU_WORDS]);
 /* Returns the first CPU of the last-level cache that all these CPUs share, or -1 if they share none
  * or that is unknown. */
 DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
@@ -2585,6 +2610,15 @@ DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
  * if the system cannot tell. */
 DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
+/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
+ * too. */
+DPARI_INTERNAL int dpari_os_milliseconds(double seconds);
+
+/* Continues a hash (64-bit FNV-1a) with n bytes. It begins with DPARI_OS_HASH. */
+#define DPARI_OS_HASH UINT64_C(14695981039346656037)
+DPARI_INTERNAL uint64_t dpari_os_hash(uint64_t h, const void *bytes, size_t n);
+/* Appends 16 hexadecimal digits. */
+DPARI_INTERNAL void dpari_os_put_hex(dpar_text *text, uint64_t number);
 /* Returns a random number, different for each call on any machine. */
 DPARI_INTERNAL uint64_t dpari_os_random(void);
 /* Returns one zeroed page that reads as zeros in children that this process forks, or NULL if there
@@ -2615,6 +2649,16 @@ DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const 
  * 0. */
 DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
+/* ==== comm/copy_choice.h ==== */
+
+/* Returns the record of the class for copies of `bytes` bytes. pace is [DPARI_PACES]. */
+DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
+/* Chooses the method of the next copy: the ring if it is at least 15 % faster, otherwise the
+ * kernel. Now and then it tries the other method, in case that has become faster. */
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
+/* Records the time that a copy with this method took. */
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
+
 /* ==== comm/world.h ==== */
 
 /* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
@@ -2626,6 +2670,8 @@ DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ra
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
+/* Returns the deadline of an operation that the options select, in seconds; 0 if there is none. */
+DPARI_INTERNAL double dpari_world_timeout(const dpar_world_desc *options);
 /* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
  * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me, int32_t own,
@@ -2635,8 +2681,8 @@ DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32
  * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
  * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *world, uint64_t member, dpar_why *why);
-/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
- * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+/* Records that a rank has ended, with an exit status or by -signal, and wakes all others, so that
+ * all waits for it end at once. ending: 0 if unknown. A rank that left in order stays
  * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *segment, int32_t rank, int32_t ending);
 /* True if any rank has printed an error. */
@@ -2690,8 +2736,10 @@ enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 };
 /* Copies the record of an operation to *out. Returns 0 if there is no such record, or no longer. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
-/* Copies a record that may be written at the same time, word by word so that no word is torn. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+/* Returns a rank's record with this number, which may be written at the same time, and a record of
+ * a call that is not in the recorder. */
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number);
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence);
 /* Sets the state of a record, unless a newer record has replaced it. */
 DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state);
 /* Appends "all-reduce #12 (1024 f32, sum)". */
@@ -2718,9 +2766,6 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
 /* Breaks the communicator because a rank that the operation needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
-/* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
-DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
-                                               uint64_t ref);
 /* Copies the message with which the world's communicator broke to *why, for the process that
  * supervises the ranks. Returns 0 if it is not broken. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);
@@ -2796,18 +2841,6 @@ DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *task
  * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
-
-/* ==== comm/copy_choice_private.h ==== */
-
-/* copy_choice_private - private: the functions of copy_choice.h. */
-
-/* Returns the record of the class for copies of `bytes` bytes. pace is [DPARI_PACES]. */
-DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* Chooses the method of the next copy: the ring if it is at least 15 % faster, otherwise the
- * kernel. Now and then it tries the other method, in case that has become faster. */
-DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
-/* Records the time that a copy with this method took. */
-DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/arrival.h ==== */
 
@@ -3849,13 +3882,18 @@ DPARI_API DPARI_COLD int dpari_os_beyond_standard(int fd)
     return high;
 }
 
+DPARI_API void dpari_os_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
-    struct rlimit limit;
     int fd = -1;
     /* ftruncate past this limit raises a signal that ends the program */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        (uint64_t)limit.rlim_cur < (uint64_t)bytes) {
+    if (dpari_os_limit(RLIMIT_FSIZE) < bytes) {
         errno = EFBIG;
         return -1;
     }
@@ -3919,10 +3957,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped
 #endif
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_limit(int resource)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
         return INT64_MAX;
     }
@@ -3931,7 +3969,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
 
 DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *out)
 {
-    const int64_t most = dpari_os_addresses();
+    const int64_t most = dpari_os_limit(RLIMIT_AS);
     if (most < INT64_MAX) {
         dpari_text_print(out, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
     } else {
@@ -4030,6 +4068,17 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
+DPARI_INTERNAL int32_t dpari_os_cpu_count(const uint64_t mask[DPARI_CPU_WORDS])
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
+        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
+            count++;
+        }
+    }
+    return count;
+}
+
 /* Restricts this thread to the CPU, which moves it there at once, and then allows the same CPUs as
  * before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
@@ -4055,28 +4104,32 @@ DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 #endif
 }
 
-/* Reads at most room - 1 bytes from the beginning of a file, as text; "" if it cannot be read. */
-static void dpari_os_text(const char *path, char *text, size_t room)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_text(const char *path, char *text, size_t room)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, room - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got = 1;
+    text[0] = '\0';
+    if (fd < 0) {
+        return -1;
     }
-    text[got > 0 ? got : 0] = '\0';
+    while (used + 1 < room && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(fd, text + used, room - 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    }
+    close(fd);
+    text[used] = '\0';
+    return (int64_t)used;
 }
 
-/* Reads the digits at the beginning of `text` and returns what follows them. Digits after the sixth
- * are ignored. */
-static const char *dpari_os_digits(const char *text, int32_t *number)
+DPARI_INTERNAL DPARI_COLD const char *dpari_os_digits(const char *text, int64_t *number)
 {
+    const char *at = text;
     *number = 0;
-    for (; *text >= '0' && *text <= '9'; text++) {
-        if (*number < 100000) {
-            *number = *number * 10 + (*text - '0');
-        }
+    for (; *at >= '0' && *at <= '9'; at++) {
+        *number = at - text < 18 ? *number * 10 + (*at - '0') : INT64_MAX;
     }
-    return text;
+    return at;
 }
 
 /* Converts a list of CPUs such as "0-3,8-11" to bits. CPUs from number 1024 on are ignored. */
@@ -4084,13 +4137,13 @@ static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
     while (*text >= '0' && *text <= '9') {
-        int32_t first, last;
+        int64_t first, last;
         text = dpari_os_digits(text, &first);
         last = first;
         if (*text == '-') {
             text = dpari_os_digits(text + 1, &last);
         }
-        for (int32_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
+        for (int64_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
             mask[i / 64] |= UINT64_C(1) << (i % 64);
         }
         text += *text == ',';
@@ -4113,7 +4166,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
         dpar_text_init(&out, path, sizeof path);
         dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
                          level);
-        dpari_os_text(path, list, sizeof list);
+        (void)dpari_os_text(path, list, sizeof list);
     }
     dpari_os_list(list, shares);
     for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
@@ -4175,9 +4228,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, &number, sizeof number) : -1;
     struct timespec time;
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
     if (got == (ssize_t)sizeof number) {
         return number;
     }
@@ -4185,6 +4236,22 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     clock_gettime(CLOCK_REALTIME, &time);
     number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_hash(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ at[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_os_put_hex(dpar_text *out, uint64_t number)
+{
+    for (int digit = 60; digit >= 0; digit -= 4) {
+        dpari_text_char(out, "0123456789abcdef"[number >> digit & 15]);
+    }
 }
 
 DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
@@ -4208,15 +4275,12 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
 #if defined(__linux__)
     char text[1024];
     const char *at = text;
-    dpari_os_text("/proc/self/uid_map", text, sizeof text);
+    (void)dpari_os_text("/proc/self/uid_map", text, sizeof text);
     /* each line has three numbers: first user inside, first user outside, how many */
     while (*at != '\0') {
-        int64_t number[3] = {0, 0, 0};
+        int64_t number[3];
         for (int32_t i = 0; i < 3; i++) {
-            at += strspn(at, " \n");
-            for (; *at >= '0' && *at <= '9'; at++) {
-                number[i] = number[i] * 10 + (*at - '0');
-            }
+            at = dpari_os_digits(at + strspn(at, " \n"), &number[i]);
         }
         if (user >= number[0] && user - number[0] < number[2]) {
             return number[1] + (user - number[0]);
@@ -4226,6 +4290,57 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     }
 #endif
     return user;
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+/* Prepares a socket that was made or accepted, as dpari_os_socket says. */
+static DPARI_COLD int dpari_os_prepare(int made)
+{
+    const int fd = dpari_os_beyond_standard(made);
+#if defined(SO_NOSIGPIPE)
+    const int on = 1;
+#endif
+    if (fd >= 0) {
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        (void)setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+    }
+    return fd;
+}
+
+DPARI_API DPARI_COLD int dpari_os_socket(int family, int kind)
+{
+    return dpari_os_prepare(socket(family, kind, 0));
+}
+
+DPARI_API DPARI_COLD int dpari_os_accept(int listener)
+{
+    return dpari_os_prepare(accept(listener, NULL, NULL));
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_os_milliseconds(double seconds)
+{
+    if (seconds <= 0.0) {
+        return 0;
+    }
+    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+DPARI_API DPARI_COLD int dpari_os_poll(int fd, short events, double until)
+{
+    const double left = until - dpari_os_now();
+    struct pollfd p;
+    if (left <= 0.0) {
+        return 0;
+    }
+    p.fd = fd;
+    p.events = events;
+    p.revents = 0;
+    (void)poll(&p, 1, dpari_os_milliseconds(left));
+    return 1;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
@@ -4276,7 +4391,7 @@ static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at
 DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 {
 #if defined(__linux__)
-    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    const int fd = dpari_os_socket(AF_UNIX, SOCK_DGRAM);
     struct sockaddr_un at;
     socklen_t bytes;
     *name = dpari_os_random();
@@ -4293,13 +4408,11 @@ DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 
 DPARI_API DPARI_COLD int dpari_os_sees(uint64_t name)
 {
-    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    const int fd = dpari_os_socket(AF_UNIX, SOCK_DGRAM);
     struct sockaddr_un at;
     const socklen_t bytes = dpari_os_shown(name, &at);
     const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
     return sees;
 }
 
@@ -4373,18 +4486,15 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
 {
     char text[4096];
     const char *at;
-    int64_t value = -1;
-    dpari_os_text(path, text, sizeof text);
+    int64_t value;
+    (void)dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
     if (!at) {
         return -1;
     }
     at += strlen(key);
     at += strspn(at, " \t");
-    for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
-        value = dpari_most(value, 0) * 10 + (*at - '0');
-    }
-    return value;
+    return dpari_os_digits(at, &value) > at ? value : -1;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_dumps(int32_t pid)
@@ -4400,11 +4510,11 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 {
     struct stat about;
     char text[32];
-    int32_t pid = 0;
+    int64_t pid;
     const ssize_t got = readlink("/proc/self", text, sizeof text - 1);
     text[got > 0 ? got : 0] = '\0';
     dpari_os_digits(text, &pid);
-    if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
+    if (got <= 0 || pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
         return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
@@ -4569,11 +4679,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
     available->most = 0;
     available->group[0] = '\0';
     available->cpus = INT32_MAX;
-    dpari_os_text("/proc/self/cgroup", text, sizeof text);
-    available->who = dpari_os_namespace("cgroup");
-    for (const char *at = text; *at != '\0'; at++) {
-        available->who = (available->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
-    }
+    (void)dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    available->who = dpari_os_hash(dpari_os_namespace("cgroup"), text, strlen(text));
     dpari_os_groups(available, text, "/sys/fs/cgroup");
 }
 
@@ -7767,50 +7874,31 @@ DPAR_API dpar_mem dpar_mem_host(void)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
-{
-    dpari_text_why(text, &comm->why);
-    dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
-}
-
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
                                              const char *what)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpar_text_put(&t, what);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: %s", dpar_call_name(call->kind), what);
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *comm, const dpar_call *call,
                                                     const char *name, int64_t got,
                                                     const char *domain)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: %s %ld is not %s", dpar_call_name(call->kind), name, got,
+                       domain);
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_call *call,
                                                   const char *domain)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: type %s (%d) is not %s", dpar_call_name(call->kind),
+                       dpar_type_name(call->type), call->type, domain);
 }
 
 /* Fails because an argument is NULL. Writes no message if the communicator is NULL. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
-    dpar_text t;
-    if (comm) {
-        dpari_text_why(&t, &comm->why);
-        dpar_text_put(&t, what);
-    }
-    return DPAR_E_ARG;
+    return dpari_repeat(DPAR_E_ARG, comm ? &comm->why : NULL, what);
 }
 
 DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
@@ -7957,11 +8045,9 @@ DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
 static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
-                     dpar_type_name(call->type), comm->size);
-    return DPAR_E_RANGE;
+    return dpari_say(DPAR_E_RANGE, &comm->why,
+                     "%s: %ld elements of %s for %d ranks are more than 2^62 bytes",
+                     dpar_call_name(call->kind), count, dpar_type_name(call->type), comm->size);
 }
 
 /* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
@@ -8207,12 +8293,9 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
 
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
-    dpar_text t;
-    dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t,
-                     "this work is still in progress (%s): wait for it before you post it again",
-                     dpar_call_name(work->call.kind));
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why,
+                       "this work is still in progress (%s): wait for it before you post it again",
+                       dpar_call_name(work->call.kind));
 }
 
 /* True if the operation is in progress. Memory that was never posted may contain any bytes, but not
@@ -8242,25 +8325,32 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
+/* Checks a call, and that `work` can be posted, unless it is NULL. */
+static dpar_status dpari_post_check(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    /* a thread of the engine may have set it; it writes comm->why first */
+    dpar_status s = DPARI_LOAD(&comm->status);
+    if (s == DPAR_OK) {
+        s = dpari_call_check(comm, call);
+    }
+    if (s == DPAR_OK && work && dpari_is_in_progress(work)) {
+        s = dpari_work_is_busy(comm, work);
+    }
+    return dpari_not_posted(work, s);
+}
+
 DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!comm || !call) {
         return dpari_not_posted(work, dpari_comm_null(comm, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(
-        &comm->status); /* a thread of the engine may have set it; it writes comm->why first */
-    if (s == DPAR_OK) {
-        s = dpari_call_check(comm, call);
-    }
+    s = dpari_post_check(comm, call, work);
     if (s != DPAR_OK) {
-        return dpari_not_posted(work, s);
+        return s;
     }
     if (!work) {
         return dpari_counted(comm, call, comm->engine.run(comm, call));
-    }
-    if (dpari_is_in_progress(work)) {
-        return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
     return dpari_counted(comm, call, dpari_not_posted(work, comm->engine.post(comm, call, work)));
@@ -8275,10 +8365,7 @@ static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, in
             return dpari_comm_bad(comm, &calls[i],
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
-        s = dpari_call_check(comm, &calls[i]);
-        if (s == DPAR_OK && works && dpari_is_in_progress(&works[i])) {
-            s = dpari_work_is_busy(comm, &works[i]);
-        }
+        s = dpari_post_check(comm, &calls[i], works ? &works[i] : NULL);
     }
     return s;
 }
@@ -8381,7 +8468,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
 
 /* ---- the operations: each describes its arguments in a dpar_call ----------------------------- */
 
-static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
+DPARI_API dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
     dpar_call call = {0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL};
     call.kind = kind;
@@ -8427,16 +8514,11 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int6
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = DPARI_LOAD(&comm->status);
+    dpar_status s;
     call.op = op;
-    if (s == DPAR_OK) {
-        s = dpari_call_check(comm, &call);
-    }
-    if (s == DPAR_OK && dpari_is_in_progress(work)) {
-        s = dpari_work_is_busy(comm, work);
-    }
+    s = dpari_post_check(comm, &call, work);
     if (s != DPAR_OK) {
-        return dpari_not_posted(work, s);
+        return s;
     }
     dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
@@ -8584,7 +8666,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;
-    dpar_text t;
     if (!comm || !mesh || !out) {
         return dpari_comm_null(comm, "split: the mesh or out is NULL");
     }
@@ -8593,12 +8674,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
         mesh->first_rank + last >= comm->size) {
-        dpari_text_why(&t, &comm->why);
-        dpari_text_print(&t,
-                         "split: the mesh's ranks %d to %ld are outside this communicator of %d "
-                         "ranks, or occur twice",
-                         mesh->first_rank, mesh->first_rank + last, comm->size);
-        return DPAR_E_ARG;
+        return dpari_wrong(&comm->why,
+                           "split: the mesh's ranks %d to %ld are outside this communicator of %d "
+                           "ranks, or occur twice",
+                           mesh->first_rank, mesh->first_rank + last, comm->size);
     }
     if (dpar_mesh_coords(mesh, comm->rank, coord)) {
         color = dpar_mesh_group_index(mesh, ~axes, comm->rank);
@@ -8627,14 +8706,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **ou
 }
 
 /* The dpari_ended_x functions are the engine of a closed communicator. */
-static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
-{
-    (void)color;
-    (void)key;
-    *out = NULL;
-    return comm->status;
-}
-
 static DPARI_COLD dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                  dpar_why *why)
 {
@@ -8722,12 +8793,9 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *comm)
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
-    dpar_text t;
     *at = comm;
-    dpari_text_why(&t, &comm->why);
-    dpar_text_put(&t, "this communicator was closed before");
+    (void)dpari_wrong(&comm->why, "this communicator was closed before");
     DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
-    comm->engine.split = dpari_ended_split;
     comm->engine.shrink = dpari_ended_shrink;
     comm->engine.alloc = dpari_ended_alloc;
     comm->engine.release = dpari_ended_release;
@@ -8760,14 +8828,11 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *comm)
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpar_text t;
     if (!comm || !memory) {
         return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpari_text_why(&t, &comm->why);
-        dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
-        return DPAR_E_ARG;
+        return dpari_wrong(&comm->why, "alloc: %ld bytes cannot be allocated", bytes);
     }
     return comm->engine.alloc(comm, bytes, memory);
 }
@@ -9019,14 +9084,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, impossible = 0;
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_REDUCE;
-    call.type = DPAR_I64;
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, 3, DPAR_I64);
     call.op = DPAR_MIN;
-    call.in = in;
-    call.out = out;
-    call.count = 3;
     call.tag = dpari_plan_tag(plan);
     in[0] = st * unit + comm->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;
@@ -9483,32 +9542,32 @@ static int64_t dpari_heap_begin(int64_t ranks)
 DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
                                                         dpar_why *why)
 {
-    const char *what = NULL;
-    int64_t got = 0;
-    dpar_text t;
     if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "a node has 1 to 1024 ranks";
-        got = ranks;
-    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes must be 0 to 2^50";
-        got = o->heap_bytes;
-    } else if (o && o->slot_bytes != 0 &&
-               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
-                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes must be a power of two from 4096 to 2^24";
-        got = o->slot_bytes;
-    } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "disable must be a sum of DPAR_WORLD_NO_x";
-        got = o->disable;
+        return dpari_wrong(why, "a node has 1 to 1024 ranks, not %d", ranks);
     }
-    if (!what) {
+    if (!o) {
         return DPAR_OK;
     }
-    if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(&t, "%s, not %ld", what, got);
+    if (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50) {
+        return dpari_wrong(why, "heap_bytes must be 0 to 2^50, not %ld", o->heap_bytes);
     }
-    return DPAR_E_ARG;
+    if (o->slot_bytes != 0 && (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                               (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        return dpari_wrong(why, "slot_bytes must be a power of two from 4096 to 2^24, not %ld",
+                           o->slot_bytes);
+    }
+    if (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP) {
+        return dpari_wrong(why, "disable must be a sum of DPAR_WORLD_NO_x, not %d", o->disable);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD double dpari_world_timeout(const dpar_world_desc *options)
+{
+    if (options && options->timeout_s < 0.0) {
+        return 0.0;
+    }
+    return options && options->timeout_s > 0.0 ? options->timeout_s : 300.0;
 }
 
 /* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
@@ -9525,9 +9584,7 @@ static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes
         (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
     if (!segment->base) {
         int number = errno;
-        if (segment->fd >= 0) {
-            close(segment->fd);
-        }
+        dpari_os_close(segment->fd);
         return number ? number : ENOMEM;
     }
     return 0;
@@ -9536,13 +9593,7 @@ static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes
 /* Returns the most bytes that a file may have (off_t and ulimit -f). */
 static int64_t dpari_file_most(void)
 {
-    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        (uint64_t)limit.rlim_cur > (uint64_t)most) {
-        return most;
-    }
-    return (int64_t)limit.rlim_cur;
+    return dpari_least(dpari_os_limit(RLIMIT_FSIZE), sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2);
 }
 
 /* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
@@ -9639,8 +9690,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
 {
     struct stat about;
     dpari_world_head head;
-    dpar_status status = DPAR_E_ARG;
-    dpar_text t;
+    dpar_status status;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
@@ -9654,11 +9704,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
             return DPAR_OK;
         }
         status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
-    } else if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(
-            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
-            (int64_t)about.st_size);
+    } else {
+        status = dpari_wrong(why,
+                             "the shared memory passed to this rank (%ld bytes) is not of this "
+                             "version of dpar",
+                             (int64_t)about.st_size);
     }
     close(fd);
     segment->fd = -1;
@@ -9707,9 +9757,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
     }
     dpari_os_unmap(segment->base, segment->bytes);
     segment->base = NULL;
-    if (segment->fd >= 0) {
-        close(segment->fd);
-    }
+    dpari_os_close(segment->fd);
     segment->fd = -1;
 }
 
@@ -10041,8 +10089,8 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
 
 /* ---- life and death -------------------------------------------------------------------------- */
 
-/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
-static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
+                                                   int32_t ending)
 {
     dpari_rank *record = &dpari_segment_ranks(segment)[rank];
     uint32_t state = DPARI_LOAD(&record->state);
@@ -10061,12 +10109,6 @@ static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32
         dpari_uncount(dpari_segment_head(segment), record);
         dpari_ring_all(segment);
     }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
-                                                   int32_t ending)
-{
-    dpari_rank_is_dead(segment, rank, ending);
 }
 
 DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
@@ -10122,14 +10164,14 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
     }
     if (dpari_os_is_held(world->segment.fd, rank)) {
         if (dpari_rank_dumps(world, rank)) {
-            dpari_rank_is_dead(&world->segment, rank, DPARI_ENDING_DUMPS);
+            dpari_segment_ended(&world->segment, rank, DPARI_ENDING_DUMPS);
         }
         return DPARI_LOAD(&world->rank[rank].state);
     }
     /* a rank that leaves sets its state before it releases its lock: so read the state again */
     state = DPARI_LOAD(&world->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
-        dpari_rank_is_dead(&world->segment, rank, 0);
+        dpari_segment_ended(&world->segment, rank, 0);
     }
     return DPARI_LOAD(&world->rank[rank].state);
 }
@@ -10174,6 +10216,20 @@ static int64_t dpari_part_begin(const dpari_world *world)
     return world->head->heap_begin + world->me * world->head->part_bytes;
 }
 
+/* Maps an extent, or allocates memory for it if the ranks are threads. */
+static char *dpari_extent_map(const dpari_world *world, int64_t begin, int64_t bytes)
+{
+    char *at;
+    if (world->segment.fd < 0) {
+        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
+    }
+    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
+    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(at, bytes, 0);
+    }
+    return at;
+}
+
 /* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
  * address, or NULL if this process has no addresses left. */
 static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index)
@@ -10185,12 +10241,9 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index
         return NULL;
     }
     e = &world->rank[rank].extent[number];
-    at = (char *)dpari_os_map(world->segment.fd, e->begin, e->bytes);
+    at = dpari_extent_map(world, e->begin, e->bytes);
     if (!at) {
         return DPARI_LOAD(&world->view[index]);
-    }
-    if (!(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, e->bytes, 0);
     }
     if (!DPARI_CLAIM(&world->view[index], &none, at)) {
         dpari_os_unmap(at, e->bytes);
@@ -10260,20 +10313,6 @@ DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t b
     return ((uint64_t)world->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
-static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t bytes)
-{
-    char *at;
-    if (world->segment.fd < 0) {
-        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
-    }
-    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
-    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, bytes, 0);
-    }
-    return at;
-}
-
 /* Computes the size of the next extent: that of all extents so far, which keeps their number small.
  * If the process has a limit on addresses, it is only a quarter of that, because the program needs
  * the other addresses. */
@@ -10281,7 +10320,7 @@ static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
     const int64_t total = left < world->head->part_bytes ? world->head->part_bytes - left : 0;
-    int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
+    int64_t want = dpari_os_limit(RLIMIT_AS) < INT64_MAX ? total / 4 : total;
     want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
     want = dpari_least(dpari_least(want, left), most);
     return dpari_most(want, least);
@@ -10304,10 +10343,10 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
         return 0;
     }
     want = dpari_extent_want(world, least, left);
-    at = dpari_own_map(world, begin, want);
+    at = dpari_extent_map(world, begin, want);
     while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
-        at = dpari_own_map(world, begin, want);
+        at = dpari_extent_map(world, begin, want);
     }
     if (!at) {
         world->lacks = DPARI_LACKS_ADDRESSES;
@@ -10375,7 +10414,7 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *world, int64_t bytes, int6
             continue;
         }
         if (!*view) { /* the extent was unmapped when it became empty */
-            DPARI_STORE(view, dpari_own_map(world, world->own[i].begin, world->own[i].bytes));
+            DPARI_STORE(view, dpari_extent_map(world, world->own[i].begin, world->own[i].bytes));
         }
         if (*view) {
             *number = i;
@@ -10513,11 +10552,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
 {
     const int32_t lacks = world ? world->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
-    struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(text, "dpar_world_desc.heap_bytes is the limit");
-        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
+        if (dpari_os_limit(RLIMIT_FSIZE) < INT64_MAX) {
             dpar_text_put(text, ", reduced to what ulimit -f allows");
         }
         return;
@@ -10527,7 +10565,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     case DPARI_LACKS_FILE: dpari_os_error(text, world->number); return;
     default: break;
     }
-    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_limit(RLIMIT_AS) < INT64_MAX) {
         dpari_os_put_addresses(text); /* this limit is the most likely reason why private memory was
                                          refused */
         return;
@@ -10610,6 +10648,15 @@ static void dpari_world_unmap(dpari_world *world)
     }
 }
 
+/* Frees the private memory of a world. */
+static void dpari_world_free(dpari_world *world)
+{
+    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->view, dpari_view_bytes(world));
+    dpari_os_unmap(world->probe, dpari_os_page());
+    dpari_os_unmap(world, (int64_t)sizeof *world);
+}
+
 DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
 {
     DPARI_STORE(&world->rank[world->me].state, (uint32_t)DPARI_RANK_LEFT);
@@ -10617,14 +10664,11 @@ DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
     if (!world->threads && world->owns != DPARI_OWNS_FILE) {
         dpari_world_unmap(world);
     }
-    dpari_os_unmap(world->view, dpari_view_bytes(world));
-    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    dpari_os_unmap(world->probe, dpari_os_page());
     if (world->owns) {
         world->segment.base = world->owns == DPARI_OWNS_FILE ? NULL : world->segment.base;
         dpari_segment_close(&world->segment);
     }
-    dpari_os_unmap(world, (int64_t)sizeof *world);
+    dpari_world_free(world);
 }
 
 DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me,
@@ -10643,12 +10687,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->size = (int32_t)head->ranks;
     world->threads = head->threads;
     world->owns = own;
-    world->timeout_s = 300.0; /* the default, as dpar_world_desc says */
-    if (options && options->timeout_s < 0.0) {
-        world->timeout_s = 0.0;
-    } else if (options && options->timeout_s > 0.0) {
-        world->timeout_s = options->timeout_s;
-    }
+    world->timeout_s = dpari_world_timeout(options);
     world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
     world->fresh = dpari_part_begin(world);
@@ -10656,10 +10695,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->clock_at = dpari_os_now();
     world->probe = dpari_os_own_page();
     if (!world->used || !world->view || !world->probe) {
-        dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-        dpari_os_unmap(world->view, dpari_view_bytes(world));
-        dpari_os_unmap(world->probe, dpari_os_page());
-        dpari_os_unmap(world, (int64_t)sizeof *world);
+        dpari_world_free(world);
         return NULL;
     }
     return world;
@@ -10715,15 +10751,6 @@ static dpar_status dpari_join_all(dpari_world *world, dpar_why *why)
     }
     dpari_wait_end(world, &t);
     return DPAR_OK;
-}
-
-static int32_t dpari_cpu_bits(uint64_t v)
-{
-    int32_t n = 0;
-    for (; v; v &= v - 1) {
-        n++;
-    }
-    return n;
 }
 
 /* ---- reading the memory of other ranks --------------------------------------------------------
@@ -10863,15 +10890,11 @@ static int dpari_world_quota_is_short(const dpari_world *world)
  * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *world)
 {
-    int32_t cores = 0;
-    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
-        uint64_t any = 0;
-        for (int32_t i = 0; i < world->size; i++) {
-            any |= world->rank[i].cpus[k];
-        }
-        cores += dpari_cpu_bits(any);
+    uint64_t any[DPARI_CPU_WORDS] = {0};
+    for (int32_t i = 0; i < world->size * DPARI_CPU_WORDS; i++) {
+        any[i % DPARI_CPU_WORDS] |= world->rank[i / DPARI_CPU_WORDS].cpus[i % DPARI_CPU_WORDS];
     }
-    world->crowded = cores < world->size;
+    world->crowded = dpari_os_cpu_count(any) < world->size;
     world->thrifty = dpari_world_quota_is_short(world);
     dpari_world_prove(world);
 }
@@ -10909,9 +10932,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
 
 /* ---- flight recorder ------------------------------------------------------------------------- */
 
+/* A record as words. */
+typedef union dpari_flight_words {
+    dpari_flight f;
+    uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+} dpari_flight_words;
+
 /* Copies a record that another rank may be writing or reading at the same time. The copy is made
  * word by word with atomic accesses, so that no word is half old and half new. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 {
     for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
         uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -10919,28 +10948,41 @@ DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number)
+{
+    const dpari_flight *from = &record->flight[number % DPARI_FLIGHTS];
+    dpari_flight_words now;
+    dpari_flight_copy(now.word, (const uint64_t *)(const void *)from);
+    return now.f;
+}
+
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence)
+{
+    dpari_flight f;
+    f.sequence = sequence;
+    f.count = call->count;
+    f.comm = 0;
+    f.kind = call->kind;
+    f.type = call->type;
+    f.op = call->op;
+    f.root = call->root;
+    f.tag = call->tag;
+    f.state = DPARI_FLIGHT_POSTED;
+    f.varies = call->variable_counts;
+    f.padding[0] = 0;
+    f.padding[1] = 0;
+    return f;
+}
+
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call)
 {
     dpari_rank *record = &world->rank[world->me];
     uint64_t number = record->flights;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
+    dpari_flight_words now;
     dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
-    now.f.sequence = sequence;
-    now.f.count = call->count;
+    now.f = dpari_flight_of(call, sequence);
     now.f.comm = comm;
-    now.f.kind = call->kind;
-    now.f.type = call->type;
-    now.f.op = call->op;
-    now.f.root = call->root;
-    now.f.tag = call->tag;
-    now.f.state = DPARI_FLIGHT_POSTED;
-    now.f.varies = call->variable_counts;
-    now.f.padding[0] = 0;
-    now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&record->flights, number + 1);
     return (int64_t)number;
@@ -10960,18 +11002,12 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uin
 {
     const dpari_rank *record = &world->rank[rank];
     uint64_t n = DPARI_LOAD(&record->flights), k;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[(k - 1) % DPARI_FLIGHTS]);
+        const dpari_flight f = dpari_flight_read(record, k - 1);
         if (sequence == DPARI_FLIGHT_LAST ||
-            (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
-            (now.f.comm == comm && now.f.sequence == sequence &&
-             now.f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
-            *out = now.f;
+            (sequence == DPARI_FLIGHT_LAST_FAILED && f.state == DPARI_FLIGHT_FAILED) ||
+            (f.comm == comm && f.sequence == sequence && f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
+            *out = f;
             return 1;
         }
     }
@@ -11243,16 +11279,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *text, const dpari_
 DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *text, const dpari_group *group,
                                               const dpar_work *work)
 {
-    dpari_flight f;
-    memset(&f, 0, sizeof f);
-    f.sequence = work->sequence;
-    f.count = work->call.count;
-    f.kind = work->call.kind;
-    f.type = work->call.type;
-    f.op = work->call.op;
-    f.root = work->call.root;
-    f.tag = work->call.tag;
-    f.varies = work->call.variable_counts;
+    const dpari_flight f = dpari_flight_of(&work->call, work->sequence);
     dpari_put_flight_of(text, group, &f);
     if (group->called != NULL) {
         dpari_text_print(text, " in the memory of %s: ", group->place);
@@ -11304,26 +11331,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const 
     return dpari_group_break(group, DPAR_E_PEER, why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
-                                                          uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpari_group *group, const dpar_work *work,
+                                                      uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
     dpari_text_why(&t, &why);
-    dpari_put_work(&t, group, work);
+    if (work) {
+        dpari_put_work(&t, group, work);
+    }
     dpari_put_rank(&t, group, group->comm.rank);
-    dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, group->world, ref);
-    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
-{
-    dpari_group *group = dpari_group_of(comm);
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, group->world, ref);
     return dpari_group_break(group, DPAR_E_MEMORY, why.text);
@@ -11801,57 +11818,50 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
     return sum;
 }
 
+/* Returns piece r of an array that has one piece for each rank. count and first are NULL if all
+ * pieces have call->count elements; first is NULL too if pieces are contiguous. */
+static dpari_piece dpari_piece_at(const dpar_call *call, const int64_t *count, const int64_t *first,
+                                  int32_t r)
+{
+    const int64_t unit = dpari_unit(call);
+    dpari_piece p = {call->count * unit * r, call->count * unit};
+    if (call->variable_counts) {
+        p.begin = unit * (first ? first[r] : dpari_sum_before(count, r));
+        p.bytes = unit * count[r];
+    }
+    return p;
+}
+
 /* Returns the piece of this rank's `in` that rank `to` receives. */
 static dpari_piece dpari_piece_to(const dpari_group *group, const dpar_call *call, int32_t to)
 {
-    const int64_t unit = dpari_unit(call);
     const int root = call->root == group->comm.rank;
-    dpari_piece p = {0, call->count * unit};
+    const dpari_piece none = {0, 0}, whole = {0, call->count * dpari_unit(call)};
     switch (call->kind) {
-    case DPAR_CALL_BROADCAST: p.bytes = root ? p.bytes : 0; break;
-    case DPAR_CALL_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
-    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_BROADCAST: return root ? whole : none;
+    case DPAR_CALL_GATHER: return call->root == to ? whole : none;
+    case DPAR_CALL_ALL_GATHER: return whole;
     case DPAR_CALL_SCATTER:
-    case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_SCATTER && !root) {
-            p.bytes = 0;
-        } else if (call->variable_counts) {
-            p.begin =
-                unit * (call->in_first ? call->in_first[to] : dpari_sum_before(call->in_count, to));
-            p.bytes = unit * call->in_count[to];
-        } else {
-            p.begin = p.bytes * to;
-        }
-        break;
-    default: p.bytes = 0;
+        return root ? dpari_piece_at(call, call->in_count, call->in_first, to) : none;
+    case DPAR_CALL_ALL_TO_ALL: return dpari_piece_at(call, call->in_count, call->in_first, to);
+    default: return none;
     }
-    return p;
 }
 
 /* Returns the piece of this rank's `out` that receives the data of rank `from`. */
 static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *call, int32_t from)
 {
-    const int64_t unit = dpari_unit(call);
-    dpari_piece p = {0, call->count * unit};
+    const dpari_piece none = {0, 0}, whole = {0, call->count * dpari_unit(call)};
+    const int takes = call->kind != DPAR_CALL_GATHER || call->root == group->comm.rank;
     switch (call->kind) {
     case DPAR_CALL_BROADCAST:
-    case DPAR_CALL_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_CALL_SCATTER: return call->root == from ? whole : none;
     case DPAR_CALL_GATHER:
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_GATHER && call->root != group->comm.rank) {
-            p.bytes = 0;
-        } else if (call->variable_counts) {
-            p.begin = unit * (call->out_first ? call->out_first[from]
-                                              : dpari_sum_before(call->out_count, from));
-            p.bytes = unit * call->out_count[from];
-        } else {
-            p.begin = p.bytes * from;
-        }
-        break;
-    default: p.bytes = 0;
+        return takes ? dpari_piece_at(call, call->out_count, call->out_first, from) : none;
+    default: return none;
     }
-    return p;
 }
 
 /* True if a rank sends the same bytes to every other rank. */
@@ -12410,14 +12420,14 @@ static dpar_status dpari_push(dpari_group *group, const dpar_work *work)
         const dpari_offer *offer = dpari_offer_of(group, work, r);
         const char *in = (const char *)dpari_at(group->world, offer->in);
         if (!in) {
-            return dpari_fail_unmapped(group, work, offer->in);
+            return dpari_group_unmapped(group, work, offer->in);
         }
         group->in[r] = in + part.begin;
         if (call->kind == DPAR_CALL_ALL_REDUCE ||
             (call->kind == DPAR_CALL_REDUCE && r == call->root)) {
             char *out = (char *)dpari_at(group->world, offer->out);
             if (!out) {
-                return dpari_fail_unmapped(group, work, offer->out);
+                return dpari_group_unmapped(group, work, offer->out);
             }
             group->out[outs++] = out + part.begin;
         }
@@ -12442,7 +12452,7 @@ static dpar_status dpari_pull_reduce(dpari_group *group, const dpar_work *work)
         const uint64_t ref = dpari_offer_of(group, work, r)->in;
         group->in[r] = r == group->comm.rank ? call->in : dpari_at(group->world, ref);
         if (!group->in[r]) {
-            return dpari_fail_unmapped(group, work, ref);
+            return dpari_group_unmapped(group, work, ref);
         }
     }
     group->out[0] = call->out;
@@ -12511,13 +12521,6 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
     return dpari_group_break(group, DPAR_E_SYSTEM, why.text);
 }
 
-/* Copies from a rank's private memory. */
-static int dpari_cma_read(const dpari_group *group, int32_t rank, void *to, uint64_t from,
-                          int64_t bytes)
-{
-    return dpari_world_read(group->world, group->world_rank[rank], to, from, bytes);
-}
-
 /* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
  * other ranks are read into this rank's slots. */
 static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
@@ -12535,7 +12538,8 @@ static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
             char *copy = slots + r * block;
             uint64_t from = dpari_offer_of(group, work, r)->in_at + (uint64_t)(part.begin + at);
             group->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_cma_read(group, r, copy, from, bytes) != 0) {
+            if (r != me &&
+                dpari_world_read(group->world, group->world_rank[r], copy, from, bytes) != 0) {
                 return dpari_cma_failed(group, work, r, errno);
             }
         }
@@ -12553,7 +12557,8 @@ static dpar_status dpari_cma_results(dpari_group *group, const dpar_work *work)
         const int32_t r = (group->comm.rank + i) % group->comm.size;
         const dpari_piece part = dpari_part(group, &work->call, r);
         uint64_t from = dpari_offer_of(group, work, r)->out_at + (uint64_t)part.begin;
-        if (dpari_cma_read(group, r, (char *)work->call.out + part.begin, from, part.bytes) != 0) {
+        char *to = (char *)work->call.out + part.begin;
+        if (dpari_world_read(group->world, group->world_rank[r], to, from, part.bytes) != 0) {
             return dpari_cma_failed(group, work, r, errno);
         }
     }
@@ -12566,12 +12571,11 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
                                        int64_t gives, int64_t takes)
 {
     const int64_t unit = dpari_unit(&work->call);
-    dpar_text t;
     dpar_why why;
-    dpari_text_why(&t, &why);
-    dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
-                     dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
-                     group->comm.rank, takes / unit);
+    (void)dpari_say(DPAR_E_MISMATCH, &why,
+                    "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
+                    dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
+                    group->comm.rank, takes / unit);
     return dpari_group_break(group, DPAR_E_MISMATCH, why.text);
 }
 
@@ -12653,13 +12657,14 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
                 dpari_take_own(group, call, stream);
             }
         } else if (offer->in && !in) {
-            return dpari_fail_unmapped(group, work, offer->in);
+            return dpari_group_unmapped(group, work, offer->in);
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin, in + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin, in + from.begin, to.bytes, stream);
-        } else if (dpari_cma_read(group, r, (char *)call->out + to.begin,
-                                  offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+        } else if (dpari_world_read(group->world, group->world_rank[r],
+                                    (char *)call->out + to.begin,
+                                    offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
             return dpari_cma_failed(group, work, r, errno);
         }
     }
@@ -12811,20 +12816,16 @@ static void dpari_chunk_results(dpari_group *group, const dpar_work *work, const
     }
 }
 
-/* Returns the word that a rank publishes last for a chunk: c if results are taken, otherwise b. */
-static int32_t dpari_last_word(const dpar_call *call)
-{
-    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
-                                                                                : DPARI_WORD_B;
-}
-
 /* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
  * are taken. */
 static dpar_status dpari_chunks(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);
     dpari_member *mine = group->member[group->comm.rank];
-    const int32_t last = dpari_last_word(&work->call);
+    const int32_t kind = work->call.kind;
+    const int results = kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE;
+    /* the word that a rank publishes last for a chunk */
+    const int32_t last = results ? DPARI_WORD_C : DPARI_WORD_B;
     while (coll->in_step < coll->steps || coll->mid_step < coll->steps ||
            (last == DPARI_WORD_C && coll->out_step < coll->steps)) {
         if (coll->in_step < coll->steps && coll->in_step <= coll->mid_step + 1 &&
@@ -13135,7 +13136,8 @@ typedef struct dpari_p2p_note {
 } dpari_p2p_note;
 
 typedef struct dpari_p2p_works {
-    dpar_work *first, *last;
+    dpar_work *first;
+    dpar_work **end; /* the NULL pointer at the end of the list, if the list is not empty */
 } dpari_p2p_works;
 
 typedef struct dpari_p2p_notes {
@@ -13212,36 +13214,28 @@ DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
 static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
     work->next = NULL;
-    if (list->first) {
-        list->last->next = work;
-    } else {
-        list->first = work;
-    }
-    list->last = work;
+    *(list->first ? list->end : &list->first) = work;
+    list->end = &work->next;
 }
 
-/* Takes an operation off the list. `before` is the one before it, NULL if it is the first. */
-static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
+/* Takes the operation at *link off the list and returns it. */
+static dpar_work *dpari_p2p_unlink(dpari_p2p_works *list, dpar_work **link)
 {
-    if (before) {
-        before->next = work->next;
-    } else {
-        list->first = work->next;
-    }
-    if (list->last == work) {
-        list->last = before;
+    dpar_work *work = *link;
+    *link = work->next;
+    if (list->end == &work->next) {
+        list->end = link;
     }
     work->next = NULL;
+    return work;
 }
 
 /* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
 static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
 {
-    dpar_work *before = NULL, *k;
-    for (k = list->first; k; before = k, k = k->next) {
-        if (k->call.tag == tag && dpari_group_of(k->comm)->id == comm) {
-            dpari_p2p_unlink(list, before, k);
-            return k;
+    for (dpar_work **link = &list->first; *link; link = &(*link)->next) {
+        if ((*link)->call.tag == tag && dpari_group_of((*link)->comm)->id == comm) {
+            return dpari_p2p_unlink(list, link);
         }
     }
     return NULL;
@@ -13259,11 +13253,11 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
 /* Takes an operation off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
-    dpar_work *before = NULL, *at;
-    for (at = list->first; at != work; at = at->next) {
-        before = at;
+    dpar_work **link = &list->first;
+    while (*link != work) {
+        link = &(*link)->next;
     }
-    dpari_p2p_unlink(list, before, work);
+    (void)dpari_p2p_unlink(list, link);
 }
 
 /* Moves a message that is no longer in a list to the finished works of its group. */
@@ -13319,11 +13313,6 @@ static void dpari_p2p_note_free(dpari_p2p *p2p, dpari_p2p_note *note)
 {
     note->next = p2p->idle_notes[note->size_class];
     p2p->idle_notes[note->size_class] = note;
-}
-
-static char *dpari_p2p_note_data(dpari_p2p_note *note)
-{
-    return (char *)(note + 1);
 }
 
 static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *note)
@@ -13572,7 +13561,7 @@ static int dpari_p2p_push_queue(dpari_p2p *p2p, dpari_p2p_link *link, int32_t pe
         if (work->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(world, link, work)) {
             return 0;
         }
-        dpari_p2p_unlink(&link->queue, NULL, work);
+        (void)dpari_p2p_unlink(&link->queue, &link->queue.first);
         if (work->phase == DPARI_P2P_WAITING) {
             dpari_p2p_append(&link->waiting, work);
         } else {
@@ -13595,12 +13584,10 @@ static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
         return;
     }
     while (link->streams.first) {
-        dpar_work *work = link->streams.first;
-        if (!dpari_p2p_put_data(world, link, work)) {
+        if (!dpari_p2p_put_data(world, link, link->streams.first)) {
             return;
         }
-        dpari_p2p_unlink(&link->streams, NULL, work);
-        dpari_p2p_finish(p2p, work, DPAR_OK);
+        dpari_p2p_finish(p2p, dpari_p2p_unlink(&link->streams, &link->streams.first), DPAR_OK);
     }
 }
 
@@ -13761,7 +13748,7 @@ static int dpari_p2p_store(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p
     if (large) {
         memcpy(&note->where, from, sizeof note->where);
     } else {
-        dpari_p2p_copy(dpari_p2p_note_data(note), from, got);
+        dpari_p2p_copy((char *)(note + 1), from, got);
     }
     dpari_p2p_note_append(&link->early, note);
     return 1;
@@ -13775,7 +13762,7 @@ static void dpari_p2p_store_data(const dpari_p2p_link *link, const dpari_p2p_hea
     dpari_p2p_note *note = link->early.last;
     if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
         note->got == head->bytes && note->head.bytes - note->got >= head->tag) {
-        dpari_p2p_copy(dpari_p2p_note_data(note) + note->got, from, head->tag);
+        dpari_p2p_copy((char *)(note + 1) + note->got, from, head->tag);
         note->got += head->tag;
     }
 }
@@ -13906,7 +13893,7 @@ static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *ce
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
     for (const dpar_work *work = list->first; work; work = work->next) {
-        (void)dpari_fail_unmapped(dpari_group_of(work->comm), work, ref);
+        (void)dpari_group_unmapped(dpari_group_of(work->comm), work, ref);
     }
 }
 
@@ -13987,7 +13974,7 @@ static int dpari_p2p_recv_early(dpari_p2p *p2p, int32_t peer, uint32_t comm, dpa
             if (n->head.kind == DPARI_P2P_IS_RTS) {
                 dpari_p2p_meet_large(p2p, peer, work, &n->head, &n->where);
             } else {
-                dpari_p2p_meet_eager(p2p, link, work, &n->head, dpari_p2p_note_data(n), n->got);
+                dpari_p2p_meet_eager(p2p, link, work, &n->head, (char *)(n + 1), n->got);
             }
             dpari_p2p_note_free(p2p, n);
             return 1;
@@ -14070,19 +14057,16 @@ DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group,
 static int32_t dpari_p2p_forget_works(dpari_p2p *p2p, dpari_p2p_works *list,
                                       const dpari_group *group)
 {
-    dpar_work *before = NULL, *k = list->first;
+    const dpar_status status = group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG;
+    dpar_work **link = &list->first;
     int32_t n = 0;
-    while (k) {
-        dpar_work *next = k->next;
-        if (k->comm == &group->comm) {
-            dpari_p2p_unlink(list, before, k);
-            dpari_p2p_finish(p2p, k,
-                             group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG);
+    while (*link) {
+        if ((*link)->comm == &group->comm) {
+            dpari_p2p_finish(p2p, dpari_p2p_unlink(list, link), status);
             n++;
         } else {
-            before = k;
+            link = &(*link)->next;
         }
-        k = next;
     }
     return n;
 }
@@ -14503,12 +14487,6 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-/* Returns the number of this rank's next operation. Messages are numbered by it. */
-static int64_t dpari_flights_of(const dpari_world *world)
-{
-    return (int64_t)world->rank[world->me].flights + 1;
-}
-
 /* Starts an operation in `work`. work->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
@@ -14523,7 +14501,8 @@ static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *wo
     work->call = *call;
     work->began = 0.0;
     work->next = NULL;
-    work->sequence = is_message ? dpari_flights_of(world) : ++group->sequence;
+    /* a message has the number of this rank's operation */
+    work->sequence = is_message ? (int64_t)world->rank[world->me].flights + 1 : ++group->sequence;
     work->record = dpari_flight_begin(world, group->id, work->sequence, call);
     shm->node->posted++;
     status = dpari_group_broken(group); /* if so, the others do not wait for this operation */
@@ -14655,26 +14634,23 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
     return status;
 }
 
-static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
-    dpari_put_lack(&t, world);
-    dpari_text_char(&t, ')');
-}
-
 static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_node *node = dpari_shm_of(comm)->node;
+    const dpari_world *world = node->world;
     dpar_status status;
+    dpar_text t;
     dpari_lock(node);
     status = dpari_heap_alloc(node->world, bytes, 1, memory);
     dpari_unlock(node);
     if (status != DPAR_OK) {
-        dpari_alloc_why(node->world, bytes, &comm->why);
+        dpari_text_why(&t, &comm->why);
+        dpari_text_print(&t,
+                         "no shared memory for %ld more bytes: this rank has %ld of at most %ld in "
+                         "use, in %d of at most 65536 allocations (",
+                         bytes, world->users, world->head->heap_bytes, world->used_count);
+        dpari_put_lack(&t, world);
+        dpari_text_char(&t, ')');
     }
     return status;
 }
@@ -14750,21 +14726,16 @@ static void dpari_report_rank(dpari_world *world, int32_t rank, dpar_text *out)
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {
-        union {
-            dpari_flight f;
-            uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-        } now;
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[k % DPARI_FLIGHTS]);
+        const dpari_flight f = dpari_flight_read(record, k);
         dpar_text_put(out, "\n    ");
-        dpari_flight_text(out, &now.f);
-        if (now.f.state == DPARI_FLIGHT_DONE) {
+        dpari_flight_text(out, &f);
+        if (f.state == DPARI_FLIGHT_DONE) {
             dpar_text_put(out, " done");
         } else {
-            dpar_text_put(out, now.f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
+            dpar_text_put(out, f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
         }
-        if (now.f.comm) {
-            dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
+        if (f.comm) {
+            dpari_text_print(out, ", group %ld", (int64_t)f.comm);
         }
     }
     dpari_text_char(out, '\n');
@@ -14823,16 +14794,6 @@ static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *s
         *sequence = 0;
     }
     return status;
-}
-
-/* Keeps the member of a closed communicator for a later one. */
-static void dpari_member_spare(dpari_shm *shm)
-{
-    dpari_group *group = &shm->group;
-    dpari_member *member = group->member[group->comm.rank];
-    member->counted = group->sequence;
-    member->next = shm->node->spare;
-    shm->node->spare = group->member_ref;
 }
 
 /* Ends the works that the user has not waited for, and returns how many of them were not done. If
@@ -14929,9 +14890,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     }
     dpari_unlock(node);
     if (comm->status == DPAR_OK && !dpari_close_in_vain(shm)) {
-        dpar_call leave;
-        memset(&leave, 0, sizeof leave);
-        leave.kind = DPAR_CALL_BARRIER;
+        dpar_call leave = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, 0);
         leave.root = DPARI_CLOSE;
         status = dpari_shm_run(comm, &leave);
     }
@@ -14945,8 +14904,11 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
         dpari_node_close(node);
     } else {
         dpari_lock(node);
-        if (comm->status == DPAR_OK) {
-            dpari_member_spare(shm);
+        if (comm->status == DPAR_OK) { /* a later communicator uses the member again */
+            dpari_member *member = shm->group.member[comm->rank];
+            member->counted = shm->group.sequence;
+            member->next = node->spare;
+            node->spare = shm->group.member_ref;
         }
         dpari_shm_drop(shm);
         dpari_unlock(node);
@@ -14996,9 +14958,20 @@ DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
     dpari_shm_of(world)->node->lent = lent;
 }
 
-static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t *world_rank,
-                                  const uint64_t *member, int32_t rank, uint32_t id,
-                                  int64_t sequence, dpar_comm **out)
+/* A rank of a new communicator. */
+typedef struct dpari_card {
+    int32_t color, key; /* of a split; in a shrink, the key is the rank in the old communicator */
+    int32_t world_rank;
+    int32_t good;     /* 1 if it has memory for its member */
+    uint64_t member;  /* ref of its member */
+    int64_t sequence; /* the last sequence number that this member has used */
+    int64_t id;       /* the smallest id that the communicator may have */
+} dpari_card;
+
+/* Makes a communicator of the ranks card[size], of which this one is number `rank`. from: the one
+ * that it is split from or shrunk from; NULL for the world's. */
+static dpar_status dpari_shm_make(dpari_node *node, const dpari_shm *from, const dpari_card *card,
+                                  int32_t size, int32_t rank, dpar_comm **out)
 {
     dpari_world *world = node->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
@@ -15013,8 +14986,6 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     shm->node = node;
     shm->bytes = bytes;
     group->world = world;
-    group->id = id;
-    group->sequence = sequence;
     group->slot_bytes = world->head->slot_bytes;
     group->member = (dpari_member **)(void *)(shm + 1);
     group->in = (const void **)(void *)(group->member + size);
@@ -15023,22 +14994,27 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
      * it */
     group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
-        group->member[r] = (dpari_member *)dpari_at(world, member[r]);
-        group->world_rank[r] = world_rank[r];
+        group->member[r] = (dpari_member *)dpari_at(world, card[r].member);
+        group->world_rank[r] = card[r].world_rank;
+        group->sequence = dpari_most(group->sequence, card[r].sequence);
+        group->id = (uint32_t)dpari_most(group->id, card[r].id);
         if (!group->member[r]) {
             world->lacks = DPARI_LACKS_ADDRESSES;
             dpari_os_unmap(shm, bytes);
             return DPAR_E_MEMORY;
         }
     }
-    group->member_ref = member[rank];
+    group->member_ref = card[rank].member;
     group->comm.rank = rank;
     group->comm.size = size;
-    group->comm.timeout_s = world->timeout_s;
+    group->comm.timeout_s = from ? from->group.comm.timeout_s : world->timeout_s;
+    shm->generation = from ? from->generation : 0;
     dpari_gate_cut(group, group->world_rank + size);
     dpari_engine_shm(&group->comm.engine);
     shm->next = node->open;
     node->open = shm;
+    node->highest = group->id; /* so that no two groups that have two ranks in common have the same
+                                  id */
     *out = &group->comm;
     return DPAR_OK;
 }
@@ -15047,29 +15023,19 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
 static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
     const dpari_world *world = node->world;
-    const int64_t bytes = world->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *rank;
+    const int64_t bytes = world->size * (int64_t)sizeof(dpari_card);
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
     dpar_status st;
-    if (!member) {
+    if (!card) {
         return DPAR_E_MEMORY;
     }
-    rank = (int32_t *)(void *)(member + world->size);
     for (int32_t i = 0; i < world->size; i++) {
-        member[i] = world->rank[i].member;
-        rank[i] = i;
+        card[i].member = world->rank[i].member;
+        card[i].world_rank = i;
     }
-    st = dpari_shm_make(node, world->size, rank, member, world->me, 0, 0, out);
-    dpari_os_unmap(member, bytes);
+    st = dpari_shm_make(node, NULL, card, world->size, world->me, out);
+    dpari_os_unmap(card, bytes);
     return st;
-}
-
-static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpar_text_put(&t, "memory for this rank: ");
-    dpari_put_lack(&t, node ? node->world : NULL);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me,
@@ -15079,13 +15045,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segmen
     dpari_node *node = dpari_node_make(segment, me, own, options);
     uint64_t member = 0;
     int64_t none = 0;
+    dpar_text t;
     dpar_status status = node ? dpari_member_make(node, &member, &none) : DPAR_E_MEMORY;
     dpar_status entered = status == DPAR_OK ? dpari_world_enter(node->world, member, why) : DPAR_OK;
     if (status == DPAR_OK && entered == DPAR_OK) {
         status = dpari_shm_make_first(node, comm);
     }
     if (status != DPAR_OK) {
-        dpari_join_why(node, why);
+        dpari_text_why(&t, why);
+        dpar_text_put(&t, "memory for this rank: ");
+        dpari_put_lack(&t, node ? node->world : NULL);
     }
     if (!node) { /* so that the other ranks do not wait for this one */
         dpari_segment_ended(segment, me, 1);
@@ -15100,22 +15069,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segmen
     return status;
 }
 
-/* What each rank publishes about itself in a split. */
-typedef struct dpari_card {
-    int32_t color, key, world_rank, good;
-    uint64_t member;
-    int64_t sequence, id;
-} dpari_card;
-
-static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b, int32_t j)
-{
-    return a->key != b->key ? a->key < b->key : i < j;
-}
-
-/* Lists the ranks of this rank's color, ordered by key and then by rank. *rank is the position of
- * this rank. Returns how many there are. */
-static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
-                                   int32_t *world_rank, uint64_t *member, int32_t *rank)
+/* Copies the cards of this rank's color to `mates`, ordered by key and then by rank. *rank is the
+ * position of this rank. Returns how many there are. */
+static int32_t dpari_split_mates(const dpari_card *card, int32_t n, int32_t me, dpari_card *mates,
+                                 int32_t *rank)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -15124,11 +15081,10 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
             continue;
         }
         for (int32_t j = 0; j < n; j++) {
-            place += card[j].color == card[me].color && j != i &&
-                     dpari_card_before(&card[j], j, &card[i], i);
+            const int before = card[j].key < card[i].key || (card[j].key == card[i].key && j < i);
+            place += card[j].color == card[me].color && before;
         }
-        world_rank[place] = card[i].world_rank;
-        member[place] = card[i].member;
+        mates[place] = card[i];
         *rank = i == me ? place : *rank;
         count++;
     }
@@ -15147,55 +15103,15 @@ static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint64_t *member,
-                                    dpar_comm **out)
-{
-    dpar_comm *comm = &shm->group.comm;
-    const int32_t n = comm->size, me = comm->rank;
-    int32_t *world_rank = (int32_t *)(void *)(member + n);
-    int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
-    int64_t sequence = 0, id = 0;
-    dpar_status status;
-    for (int32_t i = 0; i < n; i++) {
-        if (card[i].color == card[me].color) {
-            sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
-            id = card[i].id > id ? card[i].id : id;
-        }
-    }
-    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
-    if (status != DPAR_OK) {
-        return dpari_split_failed(comm, me);
-    }
-    (*out)->timeout_s = comm->timeout_s;
-    dpari_shm_of(*out)->generation = shm->generation;
-    shm->node->highest = (uint32_t)id; /* so that no two groups that have two ranks in common have
-                                          the same id */
-    return DPAR_OK;
-}
-
-/* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
-static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, dpari_card *card)
-{
-    dpar_call call;
-    memset(&call, 0, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.root = DPARI_SPLIT;
-    call.type = DPAR_U8;
-    call.count = (int64_t)sizeof *mine;
-    call.in = mine;
-    call.out = card;
-    return dpari_shm_run(comm, &call);
-}
-
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
     dpari_shm *shm = dpari_shm_of(comm);
     dpari_node *node = shm->node;
-    const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
-    const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    const int64_t bytes = 2 * comm->size * (int64_t)sizeof(dpari_card);
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
     dpar_status status;
     memset(&mine, 0, sizeof mine);
     mine.color = color;
@@ -15208,14 +15124,21 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
-    status = dpari_split_gather(comm, &mine, card);
+    call.root = DPARI_SPLIT; /* so that it does not match an all-gather of the user */
+    status = dpari_shm_run(comm, &call);
     for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {
         status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
+        dpari_card *mates = card + comm->size;
+        int32_t rank = 0;
+        const int32_t size = dpari_split_mates(card, comm->size, comm->rank, mates, &rank);
         dpari_lock(node);
-        status = dpari_split_make(shm, card, (uint64_t *)(void *)(card + comm->size), out);
+        status = dpari_shm_make(node, shm, mates, size, rank, out);
         dpari_unlock(node);
+        if (status != DPAR_OK) {
+            status = dpari_split_failed(comm, comm->rank);
+        }
     } else if (status == DPAR_OK) {
         *out = NULL;
     }
@@ -15298,37 +15221,32 @@ static dpar_status dpari_shrink_make(dpari_shm *shm, const uint64_t *stay, dpar_
                                      int32_t *was)
 {
     dpari_group *group = &shm->group;
-    const int64_t bytes = group->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *world_rank, *old, size = 0, rank = 0;
-    int64_t sequence = 0, id = 0;
+    const int64_t bytes = group->comm.size * (int64_t)sizeof(dpari_card);
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    int32_t size = 0, rank = 0;
     dpar_status status;
-    if (!member) {
+    if (!card) {
         return DPAR_E_MEMORY;
     }
-    world_rank = (int32_t *)(void *)(member + group->comm.size);
-    old = world_rank + group->comm.size;
     for (int32_t r = 0; r < group->comm.size; r++) {
         const dpari_vote *v = &group->member[r]->vote;
         if (dpari_vote_stays(stay, r)) {
             rank = r == group->comm.rank ? size : rank;
-            member[size] = v->member;
-            world_rank[size] = group->world_rank[r];
-            old[size++] = r;
-            sequence = dpari_most(sequence, v->sequence);
-            id = dpari_most(id, v->id);
+            card[size].key = r;
+            card[size].world_rank = group->world_rank[r];
+            card[size].member = v->member;
+            card[size].sequence = v->sequence;
+            card[size++].id = v->id;
         }
     }
-    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, shm, card, size, rank, out);
     if (status == DPAR_OK) {
-        (*out)->timeout_s = group->comm.timeout_s;
-        dpari_shm_of(*out)->generation = shm->generation + 1;
-        shm->node->highest = (uint32_t)id;
+        dpari_shm_of(*out)->generation++;
         for (int32_t r = 0; r < size && was; r++) {
-            was[r] = old[r];
+            was[r] = card[r].key;
         }
     }
-    dpari_os_unmap(member, bytes);
+    dpari_os_unmap(card, bytes);
     return status;
 }
 
@@ -15411,25 +15329,14 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
 /* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
-/* True if this mechanism is disabled (dpar_world_desc.disable). */
-static int dpari_peers_plain(const dpari_world *world, int32_t bit)
-{
-    return (world->head->plain & bit) != 0;
-}
-
 /* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
  * count this. */
 static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = DPAR_U64;
+    const int64_t count = (int64_t)(sizeof *mine / 8);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, mine, peer, count, DPAR_U64);
     call.tag = tag;
-    call.count = (int64_t)(sizeof *mine / 8);
-    call.in = mine;
-    call.out = peer;
     return comm->engine.run(comm, &call);
 }
 
@@ -15444,7 +15351,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm 
     peers->comm = comm;
     peers->peer = peer;
     peers->direct = 0;
-    if (st != DPAR_OK || world == NULL || dpari_peers_plain(world, DPAR_WORLD_NO_DIRECT)) {
+    if (st != DPAR_OK || world == NULL || (world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
@@ -15463,7 +15370,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm 
     for (i = 0; i < comm->size * DPARI_PEERS_MOST && peers->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(world, ref) == NULL) {
-            return dpari_group_unmapped(comm, ref);
+            return dpari_group_unmapped(dpari_group_of(comm), NULL, ref);
         }
     }
     return st;
@@ -15487,7 +15394,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *peers, int
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(peers->comm), DPAR_WORLD_NO_STREAMING_STORES);
+           !(dpari_world_of(peers->comm)->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* ==== comm/job.c ==== */
@@ -15500,9 +15407,10 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
  * launcher. Variables and files are read through a dpari_site, which tests replace. Called by
  * dpar_launcher_detect, and by launch.c and simple.c. */
 
-/* The variables of one launcher. A name is read if those before it are not set; missing names are
- * NULL. */
+/* The name of one launcher in messages, and its variables. A variable is read if those before it
+ * are not set; missing ones are NULL. */
 typedef struct dpari_job_row {
+    const char *title;
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
 
@@ -15541,43 +15449,19 @@ DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char 
 {
     char full[512];
     dpar_text t;
-    size_t used = 0;
-    int fd;
     dpar_text_init(&t, full, sizeof full);
     dpari_text_print(&t, "%s%s", site->root, path);
     if (t.used >= sizeof full || room == 0) {
         return -1;
     }
-    fd = open(full, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    while (used + 1 < room) {
-        ssize_t got = read(fd, text + used, room - 1 - used);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-    }
-    close(fd);
-    text[used] = 0;
-    return (int64_t)used;
+    return dpari_os_text(full, text, room);
 }
 
 DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; text[i] != 0; i++) {
-        if (text[i] < '0' || text[i] > '9' || i == 18) {
-            return 0;
-        }
-        v = v * 10 + (text[i] - '0');
-    }
-    if (i == 0 || v > most) {
+    int64_t v;
+    const char *end = dpari_os_digits(text, &v);
+    if (end == text || *end != 0 || v > most || v == INT64_MAX) {
         return 0;
     }
     *value = v;
@@ -15588,15 +15472,12 @@ DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_
  * above INT32_MAX. */
 static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
 {
-    int64_t v = 0;
-    size_t i = *at;
-    while (text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX) {
-        v = v * 10 + (text[i++] - '0');
-    }
-    if (i == *at || v > INT32_MAX) {
+    int64_t v;
+    const char *begin = text + *at, *end = dpari_os_digits(begin, &v);
+    if (end == begin || v > INT32_MAX) {
         return 0;
     }
-    *at = i;
+    *at += (size_t)(end - begin);
     *value = (int32_t)v;
     return 1;
 }
@@ -15652,70 +15533,65 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, in
     return 1;
 }
 
-static void dpari_job_pair(const char **name, const char *first, const char *second)
+static dpari_job_row dpari_job_row_make(const char *title, const char *rank, const char *size,
+                                        const char *local_rank, const char *local_size)
 {
-    name[0] = first;
-    name[1] = second;
+    dpari_job_row row;
+    dpari_zero(&row, sizeof row);
+    row.title = title;
+    row.rank[0] = rank;
+    row.size[0] = size;
+    row.local_rank[0] = local_rank;
+    row.local_size[0] = local_size;
+    return row;
 }
 
-/* Fills in the row of a launcher. */
-static void dpari_job_names(int32_t launcher, dpari_job_row *row)
+/* The table. */
+DPARI_STATIC_NOINLINE DPARI_COLD dpari_job_row dpari_job_row_of(int32_t launcher)
 {
-    dpari_zero(row, sizeof *row);
+    dpari_job_row row;
     switch (launcher) {
+    case DPAR_LAUNCHER_NONE: return dpari_job_row_make("none", NULL, NULL, NULL, NULL);
     case DPAR_LAUNCHER_DPAR:
-        dpari_job_pair(row->rank, "DPAR_RANK", NULL);
-        dpari_job_pair(row->size, "DPAR_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "DPAR_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "DPAR_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("dpar", "DPAR_RANK", "DPAR_SIZE", "DPAR_LOCAL_RANK",
+                                  "DPAR_LOCAL_SIZE");
     case DPAR_LAUNCHER_TORCHRUN:
-        dpari_job_pair(row->rank, "RANK", NULL);
-        dpari_job_pair(row->size, "WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "LOCAL_WORLD_SIZE", NULL);
-        break;
+        return dpari_job_row_make("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE");
     case DPAR_LAUNCHER_OPENMPI:
-        dpari_job_pair(row->rank, "OMPI_COMM_WORLD_RANK", NULL);
-        dpari_job_pair(row->size, "OMPI_COMM_WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "OMPI_COMM_WORLD_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
     case DPAR_LAUNCHER_HYDRA:
-        dpari_job_pair(row->rank, "PMI_RANK", NULL);
-        dpari_job_pair(row->size, "PMI_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "MPI_LOCALRANKID", NULL);
-        dpari_job_pair(row->local_size, "MPI_LOCALNRANKS", NULL);
-        break;
+        return dpari_job_row_make("Hydra (MPICH, Intel MPI)", "PMI_RANK", "PMI_SIZE",
+                                  "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
     case DPAR_LAUNCHER_PALS:
-        dpari_job_pair(row->rank, "PMI_RANK", "PALS_RANKID");
-        dpari_job_pair(row->size, "PMI_SIZE", "PALS_NRANKS");
-        row->size[2] = "PALS_SIZE";
-        dpari_job_pair(row->local_rank, "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID");
-        dpari_job_pair(row->local_size, "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE");
-        break;
+        row = dpari_job_row_make("PALS (Cray)", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK",
+                                 "PMI_LOCAL_SIZE");
+        row.rank[1] = "PALS_RANKID";
+        row.size[1] = "PALS_NRANKS";
+        row.size[2] = "PALS_SIZE";
+        row.local_rank[1] = "PALS_LOCAL_RANKID";
+        row.local_size[1] = "PALS_LOCAL_SIZE";
+        return row;
     case DPAR_LAUNCHER_MVAPICH:
-        dpari_job_pair(row->rank, "MV2_COMM_WORLD_RANK", NULL);
-        dpari_job_pair(row->size, "MV2_COMM_WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "MV2_COMM_WORLD_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "MV2_COMM_WORLD_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                                  "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
     case DPAR_LAUNCHER_FLUX:
-        dpari_job_pair(row->rank, "FLUX_TASK_RANK", NULL);
-        dpari_job_pair(row->size, "FLUX_JOB_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "FLUX_TASK_LOCAL_ID", NULL);
-        break;
+        return dpari_job_row_make("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
+                                  NULL);
     case DPAR_LAUNCHER_JSRUN:
-        dpari_job_pair(row->rank, "JSM_NAMESPACE_RANK", NULL);
-        dpari_job_pair(row->size, "JSM_NAMESPACE_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "JSM_NAMESPACE_LOCAL_RANK", NULL);
-        break;
-    default:
-        dpari_job_pair(row->rank, "SLURM_PROCID", NULL);
-        dpari_job_pair(row->size, "SLURM_STEP_NUM_TASKS", NULL);
-        dpari_job_pair(row->local_rank, "SLURM_LOCALID", NULL);
-        break;
+        return dpari_job_row_make("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+                                  "JSM_NAMESPACE_LOCAL_RANK", NULL);
+    case DPAR_LAUNCHER_SLURM:
+        return dpari_job_row_make("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                                  NULL);
+    default: return dpari_job_row_make("?", NULL, NULL, NULL, NULL);
     }
+}
+
+DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
+{
+    return dpari_job_row_of(launcher).title;
 }
 
 /* Returns the text of the first of up to n names that is set and sets *name to that name, or
@@ -15835,23 +15711,6 @@ DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *site, int32_t launche
     }
 }
 
-DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
-{
-    switch (launcher) {
-    case DPAR_LAUNCHER_NONE: return "none";
-    case DPAR_LAUNCHER_DPAR: return "dpar";
-    case DPAR_LAUNCHER_TORCHRUN: return "torchrun";
-    case DPAR_LAUNCHER_OPENMPI: return "Open MPI";
-    case DPAR_LAUNCHER_HYDRA: return "Hydra (MPICH, Intel MPI)";
-    case DPAR_LAUNCHER_PALS: return "PALS (Cray)";
-    case DPAR_LAUNCHER_MVAPICH: return "MVAPICH";
-    case DPAR_LAUNCHER_FLUX: return "Flux";
-    case DPAR_LAUNCHER_JSRUN: return "jsrun";
-    case DPAR_LAUNCHER_SLURM: return "Slurm";
-    default: return "?";
-    }
-}
-
 /* Counts the lines that are not empty in the file that PBS_NODEFILE names, which has a line for
  * each rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *site)
@@ -15891,27 +15750,13 @@ static dpar_status dpari_job_value(const dpari_site *site, const char *const *na
     return DPAR_OK;
 }
 
-/* Fails with "torchrun: RANK is set but WORLD_SIZE is not: ...". */
-static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
-                                  dpar_why *why)
-{
-    char text[160];
-    dpar_text t;
-    dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
-    return dpari_wrong(why, "%s is set but %s is not: set both, or neither for one rank", text,
-                       missing);
-}
-
 /* Reads the four numbers of a launcher, or -1 for a number that is not set. Fails if the rank or
  * the size is missing. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
-    dpari_job_row row;
-    dpar_status status;
-    dpari_job_names(launcher, &row);
-    status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
+    const dpari_job_row row = dpari_job_row_of(launcher);
+    dpar_status status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
     if (status == DPAR_OK) {
         status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
     }
@@ -15931,9 +15776,10 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
             dpari_job_pick(site, row.rank, 2, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
-            return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
+            return dpari_wrong(why, "%s: %s is set but %s", row.title, present, missing);
         }
-        return dpari_job_half(launcher, present, missing, why);
+        return dpari_wrong(why, "%s: %s is set but %s is not: set both, or neither for one rank",
+                           row.title, present, missing);
     }
     return status;
 }
@@ -15973,23 +15819,21 @@ static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *j
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
-    size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: the job has %d ranks, but must have at least 1", (int32_t)n,
-                           name, job->size);
+        return dpari_wrong(why, "%s: the job has %d ranks, but must have at least 1", name,
+                           job->size);
     }
     if (job->rank >= job->size) {
-        return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
-                           name, job->rank, job->size, job->size - 1);
+        return dpari_wrong(why, "%s: rank %d is not in a job of %d ranks (0 .. %d)", name,
+                           job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_wrong(why, "%.*s: %d ranks on this node, but %d in the whole job", (int32_t)n,
-                           name, job->local_size, job->size);
+        return dpari_wrong(why, "%s: %d ranks on this node, but %d in the whole job", name,
+                           job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
-        return dpari_wrong(why, "%.*s: local rank %d does not fit %d ranks on the node", (int32_t)n,
-                           name, job->local_rank,
-                           job->local_size > 0 ? job->local_size : job->size);
+        return dpari_wrong(why, "%s: local rank %d does not fit %d ranks on the node", name,
+                           job->local_rank, job->local_size > 0 ? job->local_size : job->size);
     }
     return DPAR_OK;
 }
@@ -16049,29 +15893,16 @@ static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *te
     }
 }
 
-/* Returns the 64-bit FNV-1a hash of a text. */
-static uint64_t dpari_job_hash(const char *text, size_t n)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    size_t i;
-    for (i = 0; i < n; i++) {
-        h = (h ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
 /* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and 16 hexadecimal
  * digits of the hash of the whole id. */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
-    uint64_t h = dpari_job_hash(text, n);
-    int i;
+    dpar_text digits;
     dpari_copy_text(id, 64, text, n);
     if (n >= 64) {
         id[46] = '~';
-        for (i = 0; i < 16; i++) {
-            id[47 + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
-        }
+        dpar_text_init(&digits, id + 47, 17);
+        dpari_os_put_hex(&digits, dpari_os_hash(DPARI_OS_HASH, text, n));
     }
 }
 
@@ -16128,26 +15959,21 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
 DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
-    dpari_site here;
+    const char *at;
     dpar_text t;
-    int64_t n, i, field = 2, value = 0;
-    dpari_site_here(&here);
+    int64_t field = 2, value;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/proc/%ld/stat", pid);
-    n = dpari_site_read(&here, path, text, sizeof text);
-    for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
-        ;
+    (void)dpari_os_text(path, text, sizeof text);
+    at = strrchr(text, ')'); /* the end of field 2, the name in parentheses */
+    if (at == NULL) {
+        return 0;
     }
-    for (; i >= 0 && i < n && field < wanted; i++) { /* field 2 is the name in parentheses */
-        field += text[i] == ' ';
+    for (; *at != 0 && field < wanted; at++) {
+        field += *at == ' ';
     }
-    if (wanted == DPARI_PROCESS_STATE) {
-        return i >= 0 && i < n ? text[i] : 0;
-    }
-    while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
-        value = value * 10 + (text[i++] - '0');
-    }
-    return value;
+    (void)dpari_os_digits(at, &value);
+    return wanted == DPARI_PROCESS_STATE ? *at : value;
 }
 
 /* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That
@@ -16212,9 +16038,6 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 
 #define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
-#if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0
-#endif
 #if !defined(MSG_CMSG_CLOEXEC)
 #define MSG_CMSG_CLOEXEC 0
 #endif
@@ -16253,56 +16076,33 @@ typedef struct dpari_host {
 
 /* ---- names, messages, sockets ---------------------------------------------------------------- */
 
-/* 64-bit FNV-1a, continued from h. */
-DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
-{
-    int i;
-    for (i = 0; i < 64; i += 8) {
-        h = (h ^ (v >> i & 255)) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
 static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
-    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->kind);
-    int i;
-    for (i = 0; i < 64 && job->id[i] != 0; i++) {
-        h = dpari_meet_hash(h, (unsigned char)job->id[i]);
-    }
-    return h;
+    const uint64_t kind = dpari_os_hash(DPARI_OS_HASH, &job->kind, sizeof job->kind);
+    return dpari_os_hash(kind, job->id, dpari_length(job->id));
 }
 
 DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
                                                     int32_t named, struct sockaddr_un *name)
 {
-    char text[80];
+    const size_t begin = named ? 0 : 1; /* an abstract name follows a NUL */
     dpar_text t;
-    uint64_t h = dpari_meet_id(job);
-    size_t begin = named ? 0 : 1, n, i;
-    int digit;
-    dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
-    for (digit = 60; digit >= 0; digit -= 4) {
-        dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
-    }
-    dpari_text_print(&t, ".%d", k);
-    n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
-    for (i = 0; i < n; i++) {
-        name->sun_path[begin + i] = text[i];
-    }
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
+    dpar_text_init(&t, name->sun_path + begin, sizeof name->sun_path - begin);
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
+    dpari_os_put_hex(&t, dpari_meet_id(job));
+    dpari_text_print(&t, ".%d", k);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + t.used + (named ? 1 : 0));
 }
 
 /* Fills in a HELLO of this rank. */
 static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
-    uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
-    layout = dpari_meet_hash(layout, sizeof(dpari_hello));
-    layout = dpari_meet_hash(layout, DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
-                                         DPAR_VERSION_PATCH);
+    const uint64_t sizes[] = {sizeof(dpari_world_head), sizeof(dpari_rank), sizeof(dpari_hello),
+                              DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
+                                  DPAR_VERSION_PATCH};
+    const uint64_t layout = dpari_os_hash(DPARI_OS_HASH, sizes, sizeof sizes);
     dpari_zero(h, sizeof *h);
     h->magic = DPARI_MEET_MAGIC;
     h->job = dpari_meet_id(job);
@@ -16321,32 +16121,6 @@ static int32_t dpari_meet_is_named(void)
 #else
     return 1;
 #endif
-}
-
-static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpari_text_print(&t, "%s: ", what);
-    dpari_os_error(&t, number);
-    return DPAR_E_SYSTEM;
-}
-
-/* Makes a socket that does not block and is closed by exec. Returns -1 and errno on failure. */
-static int dpari_meet_socket(void)
-{
-    int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
-    if (fd >= 0) {
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-#if defined(SO_NOSIGPIPE)
-        {
-            int on = 1;
-            setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
-        }
-#endif
-    }
-    return fd;
 }
 
 /* True if the process at the other end of the socket runs as this user. */
@@ -16385,8 +16159,8 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
 }
 
 /* Continues to read a message into h from byte *got. A descriptor that arrives with it is stored in
- * *passed, whose previous one is closed. Returns 1 if the message is complete, 0 if not yet, and -1
- * if the other end is closed. */
+ * *passed, whose previous one is closed; it is closed itself if `passed` is NULL. Returns 1 if the
+ * message is complete, 0 if not yet, and -1 if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -16409,23 +16183,13 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
         rights.head.cmsg_type == SCM_RIGHTS) {
         int given;
         memcpy(&given, CMSG_DATA(&rights.head), sizeof given);
-        if (*passed >= 0) {
-            close(*passed);
+        dpari_os_close(passed != NULL ? *passed : given);
+        if (passed != NULL) {
+            *passed = dpari_os_beyond_standard(given);
         }
-        *passed = dpari_os_beyond_standard(given);
     }
     *got += (size_t)n;
     return n == 0 ? -1 : *got == sizeof *h;
-}
-
-/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
- * too. */
-static int dpari_meet_milliseconds(double seconds)
-{
-    if (seconds <= 0.0) {
-        return 0;
-    }
-    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
 /* Unlinks a socket of this user in /tmp at which no process listens. It must be at least a minute
@@ -16444,14 +16208,12 @@ DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
         !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
         return;
     }
-    fd = dpari_meet_socket();
+    fd = dpari_os_socket(AF_UNIX, SOCK_STREAM);
     if (fd >= 0 && connect(fd, (struct sockaddr *)(void *)&name, (socklen_t)sizeof name) != 0 &&
         errno == ECONNREFUSED) {
         unlink(name.sun_path);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
 }
 
 /* Removes the sockets that jobs of this user left in /tmp when their rank 0 was killed. */
@@ -16484,7 +16246,7 @@ static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
         socklen_t bytes = dpari_meet_name(host->job, k, named, &host->name);
-        int fd = dpari_meet_socket(), other, mine, number;
+        int fd = dpari_os_socket(AF_UNIX, SOCK_STREAM), other, mine, number;
         if (fd < 0) {
             return -1;
         }
@@ -16499,7 +16261,7 @@ static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
             errno = number;
             return -1;
         }
-        other = dpari_meet_socket();
+        other = dpari_os_socket(AF_UNIX, SOCK_STREAM);
         if (other < 0) {
             return -1;
         }
@@ -16537,13 +16299,11 @@ static void dpari_host_drop(dpari_host *host, int32_t i)
 
 static void dpari_host_accept(dpari_host *host, int listener)
 {
-    int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
+    const int fd = dpari_os_accept(listener);
     int32_t i = 0;
     if (fd < 0) {
         return;
     }
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     while (i < host->guests && host->poll[1 + i].fd >= 0) {
         i++;
     }
@@ -16622,10 +16382,7 @@ static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
-    int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
-    if (passed >= 0) {
-        close(passed);
-    }
+    const int whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, NULL);
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(host, i);
@@ -16730,7 +16487,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
         if (host->poll[0].fd < 0) {
             int listens = dpari_host_listen(host, host->named, &host->poll[0].fd);
             if (listens < 0) {
-                return dpari_meet_failed(why, "the socket where ranks meet", errno);
+                return dpari_os_why(why, "the socket where ranks meet", 0, errno);
             }
             if (listens == 0) {
                 dpari_os_sleep(dpari_leastf(left, 5e-3));
@@ -16738,7 +16495,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
             }
         }
         dpari_host_widen(host);
-        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_os_milliseconds(left)) <= 0) {
             continue;
         }
         for (i = 0; i < host->guests && status == DPAR_OK; i++) {
@@ -16773,19 +16530,16 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
     const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
     while (answered < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_os_milliseconds(0.05)) <= 0) {
             continue;
         }
         for (i = 0; i < host->guests; i++) {
             dpari_guest *g = &host->guest[i];
-            int passed = -1, whole;
+            int whole;
             if (host->poll[1 + i].fd < 0 || host->poll[1 + i].revents == 0) {
                 continue;
             }
-            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
-            if (passed >= 0) {
-                close(passed);
-            }
+            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, NULL);
             if (whole > 0) {
                 answered++;
                 dpari_host_answer(host, i, status, why);
@@ -16803,12 +16557,8 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     int32_t i, answered = 0;
     struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        if (host->poll[0].fd >= 0) {
-            close(host->poll[0].fd);
-        }
-        if (second->fd >= 0) {
-            close(second->fd);
-        }
+        dpari_os_close(host->poll[0].fd);
+        dpari_os_close(second->fd);
         host->poll[0].fd = second->fd = -1;
     }
     for (i = 0; i < host->guests; i++) {
@@ -16819,9 +16569,7 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
     dpari_host_linger(host, status, why, answered);
     for (i = 0; i <= host->guests + 1; i++) {
-        if (host->poll[i].fd >= 0) {
-            close(host->poll[i].fd);
-        }
+        dpari_os_close(host->poll[i].fd);
     }
     if (host->file.sun_path[0] != 0) {
         unlink(host->file.sun_path);
@@ -16847,7 +16595,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_meet_failed(why, "the table of ranks", ENOMEM);
+        return dpari_os_why(why, "the table of ranks", 0, ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -16887,20 +16635,10 @@ static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadli
     size_t got = 0;
     double looked = 0.0;
     for (;;) {
-        struct pollfd p;
-        const double now = dpari_os_now();
-        double left;
         int whole;
-        deadline += dpari_os_suspended(&looked, now);
-        left = deadline - now;
-        if (left <= 0.0) {
+        deadline += dpari_os_suspended(&looked, dpari_os_now());
+        if (!dpari_os_poll(fd, POLLIN, deadline)) {
             return 0;
-        }
-        p.fd = fd;
-        p.events = POLLIN;
-        p.revents = 0;
-        if (poll(&p, 1, dpari_meet_milliseconds(left)) <= 0) {
-            continue;
         }
         whole = dpari_meet_read(fd, h, &got, passed);
         if (whole != 0) {
@@ -16930,7 +16668,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
 {
     dpari_hello answer;
     dpar_why said;
-    int none = -1, got;
+    int got, answers;
     dpar_status status = dpari_segment_open(segment, passed, &said);
     mine->kind = DPARI_MAPPED;
     mine->status = status;
@@ -16941,15 +16679,13 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
         return dpari_repeat(status, why, said.text);
     }
     /* waits longer than rank 0, whose message is better because it names the missing ranks */
-    got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
-    if (none >= 0) {
-        close(none);
-    }
-    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_GO) {
+    got = dpari_meet_receive(fd, &answer, NULL, deadline + 5.0);
+    answers = got > 0 && dpari_meet_answers(&answer, mine);
+    if (answers && answer.kind == DPARI_GO) {
         return DPAR_OK;
     }
     dpari_segment_close(segment);
-    if (got > 0 && dpari_meet_answers(&answer, mine)) {
+    if (answers) {
         return dpari_meet_refused(&answer, why);
     }
     if (got == 0) {
@@ -16968,10 +16704,10 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
 {
     struct sockaddr_un to = *name;
     dpari_hello answer;
-    int passed = -1, got, fd = dpari_meet_socket();
+    int passed = -1, got, fd = dpari_os_socket(AF_UNIX, SOCK_STREAM);
     dpar_status status = DPAR_MORE;
     if (fd < 0) {
-        return dpari_meet_failed(why, "the socket where ranks meet", errno);
+        return dpari_os_why(why, "the socket where ranks meet", 0, errno);
     }
     if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
         close(fd);
@@ -16994,9 +16730,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     } else {
         *strangers += 1;
     }
-    if (passed >= 0) {
-        close(passed);
-    }
+    dpari_os_close(passed);
     close(fd);
     return status;
 }
@@ -17042,14 +16776,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
                                                        const dpar_world_desc *o,
                                                        dpari_segment *segment, dpar_why *why)
 {
-    double timeout = 300.0; /* the default, as dpar_world_desc says */
-    double deadline;
-    if (o->timeout_s < 0.0) {
-        timeout = 1e15; /* no deadline */
-    } else if (o->timeout_s > 0.0) {
-        timeout = o->timeout_s;
-    }
-    deadline = dpari_os_now() + timeout;
+    const double timeout = dpari_world_timeout(o);
+    const double deadline = dpari_os_now() + (timeout > 0.0 ? timeout : 1e15);
     if (job->rank == 0) {
         return dpari_meet_host(job, o, deadline, segment, why);
     }
@@ -17125,7 +16853,7 @@ typedef struct dpari_launch {
     void *arg;
     dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s; /* timeout_s <= 0 if there is no deadline */
+    double grace_s, timeout_s; /* timeout_s is 0 if there is no deadline */
     double forgiven;           /* s, when it last checked whether the whole job was suspended */
     pid_t parent;
     int64_t threads;      /* threads of this process when it forked; 1 if that does not matter */
@@ -17138,7 +16866,6 @@ typedef struct dpari_launch {
     struct pollfd *watch; /* [n]; fd is -1 if the rank has ended */
     dpari_seat *seat;     /* [n] */
     dpari_segment segment;
-    dpari_verdict verdict;
 } dpari_launch;
 
 /* The exit status is unknown because the system discarded it, as it does if the program ignores
@@ -17174,14 +16901,6 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
                            (int32_t)DPARI_MAX_RANKS);
     }
     return dpari_launch_options(options, why);
-}
-
-/* Allocates zeroed pages that forked ranks share with this process. Returns NULL if there is no
- * memory. */
-static void *dpari_launch_shared(int64_t bytes)
-{
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -17446,13 +17165,6 @@ static int dpari_launch_is_silent(dpari_launch *launch, int32_t rank)
     return silent;
 }
 
-/* True if the rank sleeps until an event, rather than being stopped by a debugger or waiting for a
- * disk. */
-static int dpari_seat_sleeps(const dpari_seat *seat)
-{
-    return dpari_job_process(seat->pid, DPARI_PROCESS_STATE) == 'S';
-}
-
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
  * waits for them in every rank, outside of dpar, so that no deadline of an operation ever passes.
  * This is done only if this process had other threads. Without such threads, ranks may wait for
@@ -17470,7 +17182,8 @@ static void dpari_launch_listen(dpari_launch *launch)
     launch->looked = now;
     if (launch->timeout_s > 0.0 && launch->silent_s >= launch->timeout_s) {
         for (int32_t r = 0; r < launch->n && silent; r++) {
-            silent = dpari_seat_sleeps(&launch->seat[r]);
+            /* sleeps until an event, and is not stopped by a debugger or waiting for a disk */
+            silent = dpari_job_process(launch->seat[r].pid, DPARI_PROCESS_STATE) == 'S';
         }
         launch->silent = silent;
         launch->silent_s = silent ? launch->silent_s : 0.0;
@@ -17829,7 +17542,7 @@ static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *s
 }
 
 /* Makes the segment, runs all ranks to their end and determines the result. */
-static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
+static dpar_status dpari_launch_run(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
     if (status != DPAR_OK) {
@@ -17845,33 +17558,42 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     if (status == DPAR_OK) { /* all ranks were started and have ended */
         const int32_t first = dpari_launch_culprit(launch);
         const int32_t result = first >= 0 ? dpari_seat_result(launch, &launch->seat[first]) : 0;
-        launch->verdict.said = dpari_segment_said(&launch->segment);
-        launch->verdict.result = result != 0 ? result : 1;
+        verdict->said = dpari_segment_said(&launch->segment);
+        verdict->result = result != 0 ? result : 1;
         status = dpari_launch_result(launch, why);
     }
     dpari_segment_close(&launch->segment);
     return status;
 }
 
-/* Starts all ranks and waits for them. The caller has set n, options and the function or the image
- * in *launch; all other fields are zero. */
+static void dpari_launch_begin(dpari_launch *launch, int32_t n, const dpar_world_desc *options,
+                               dpari_verdict *verdict)
+{
+    dpari_zero(launch, sizeof *launch);
+    launch->n = launch->left = n;
+    launch->options = options;
+    launch->timeout_s = dpari_world_timeout(options);
+    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    verdict->said = 0;
+    verdict->result = 1;
+}
+
+/* Starts all ranks and waits for them. The caller has called dpari_launch_begin and set the
+ * function or the image. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
-    const dpar_world_desc *options = launch->options;
     const int64_t bytes = launch->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpar_status status;
-    launch->verdict = *verdict;
-    launch->seat = (dpari_seat *)dpari_launch_shared(bytes);
-    if (launch->seat == NULL) {
+    /* zeroed pages that forked ranks share with this process */
+    void *seats =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seats == MAP_FAILED) {
         return dpari_say(DPAR_E_SYSTEM, why, "no memory: %ld bytes are needed to watch %d ranks",
                          bytes, launch->n);
     }
+    launch->seat = (dpari_seat *)seats;
     launch->watch = (struct pollfd *)(void *)(launch->seat + launch->n);
-    launch->left = launch->n;
-    launch->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
-    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    status = dpari_launch_run(launch, why);
-    *verdict = launch->verdict;
+    status = dpari_launch_run(launch, verdict, why);
     dpari_os_unmap(launch->seat, bytes);
     return status;
 }
@@ -17882,16 +17604,12 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_verdict(int32_t n, dpar_main fn, v
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch launch;
-    verdict->said = 0;
-    verdict->result = 1;
+    dpari_launch_begin(&launch, n, options, verdict);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_zero(&launch, sizeof launch);
-    launch.n = n;
     launch.fn = fn;
     launch.arg = arg;
-    launch.options = options;
     return dpari_launch_all(&launch, verdict, why);
 }
 
@@ -17902,16 +17620,12 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
     dpari_image image;
     dpari_launch launch;
     dpar_status status = dpari_launch_options(options, why);
-    verdict->said = 0;
-    verdict->result = 1;
+    dpari_launch_begin(&launch, n, options, verdict);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&image, sizeof image);
-    dpari_zero(&launch, sizeof launch);
-    launch.n = n;
     launch.image = &image;
-    launch.options = options;
     status = dpari_image_make(&image, &launch, words, why);
     if (status != DPAR_OK) {
         return status;
@@ -18217,7 +17931,7 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
         if (n == 6) {
             return 0;
         }
-        s[n++] = *word >= 'A' && *word <= 'Z' ? (char)(*word - 'A' + 'a') : *word;
+        s[n++] = dpari_lower(*word);
     }
     s[n] = 0;
     while (head < n && head < 5 && s[head] == name[head]) {
@@ -18273,14 +17987,8 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
 static int32_t dpari_main_cores(void)
 {
     uint64_t mask[DPARI_CPU_WORDS];
-    int32_t i, n = 0;
     dpari_os_cpus(mask);
-    for (i = 0; i < DPARI_CPU_WORDS; i++) {
-        for (; mask[i] != 0 && n < 4; n++) {
-            mask[i] &= mask[i] - 1;
-        }
-    }
-    return n > 0 ? n : 1;
+    return (int32_t)dpari_most(1, dpari_least(4, dpari_os_cpu_count(mask)));
 }
 
 /* Reads a number of ranks. Sets *asked to 0 if there is no text. */
@@ -19003,7 +18711,7 @@ static DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_statu
 
 DPARI_API DPARI_COLD dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref)
 {
-    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    const dpar_status status = dpari_group_unmapped(dpari_group_of(x->node), NULL, ref);
     if (x->node != x->comm) {
         dpar_comm_abort(x->comm, status, x->node->why.text);
     }

@@ -55,32 +55,32 @@ static int64_t dpari_heap_begin(int64_t ranks)
 DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
                                                         dpar_why *why)
 {
-    const char *what = NULL;
-    int64_t got = 0;
-    dpar_text t;
     if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "a node has 1 to 1024 ranks";
-        got = ranks;
-    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes must be 0 to 2^50";
-        got = o->heap_bytes;
-    } else if (o && o->slot_bytes != 0 &&
-               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
-                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes must be a power of two from 4096 to 2^24";
-        got = o->slot_bytes;
-    } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "disable must be a sum of DPAR_WORLD_NO_x";
-        got = o->disable;
+        return dpari_wrong(why, "a node has 1 to 1024 ranks, not %d", ranks);
     }
-    if (!what) {
+    if (!o) {
         return DPAR_OK;
     }
-    if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(&t, "%s, not %ld", what, got);
+    if (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50) {
+        return dpari_wrong(why, "heap_bytes must be 0 to 2^50, not %ld", o->heap_bytes);
     }
-    return DPAR_E_ARG;
+    if (o->slot_bytes != 0 && (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                               (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        return dpari_wrong(why, "slot_bytes must be a power of two from 4096 to 2^24, not %ld",
+                           o->slot_bytes);
+    }
+    if (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP) {
+        return dpari_wrong(why, "disable must be a sum of DPAR_WORLD_NO_x, not %d", o->disable);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD double dpari_world_timeout(const dpar_world_desc *options)
+{
+    if (options && options->timeout_s < 0.0) {
+        return 0.0;
+    }
+    return options && options->timeout_s > 0.0 ? options->timeout_s : 300.0;
 }
 
 /* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
@@ -97,9 +97,7 @@ static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes
         (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
     if (!segment->base) {
         int number = errno;
-        if (segment->fd >= 0) {
-            close(segment->fd);
-        }
+        dpari_os_close(segment->fd);
         return number ? number : ENOMEM;
     }
     return 0;
@@ -108,13 +106,7 @@ static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes
 /* Returns the most bytes that a file may have (off_t and ulimit -f). */
 static int64_t dpari_file_most(void)
 {
-    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        (uint64_t)limit.rlim_cur > (uint64_t)most) {
-        return most;
-    }
-    return (int64_t)limit.rlim_cur;
+    return dpari_least(dpari_os_limit(RLIMIT_FSIZE), sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2);
 }
 
 /* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
@@ -211,8 +203,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
 {
     struct stat about;
     dpari_world_head head;
-    dpar_status status = DPAR_E_ARG;
-    dpar_text t;
+    dpar_status status;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
@@ -226,11 +217,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
             return DPAR_OK;
         }
         status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
-    } else if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(
-            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
-            (int64_t)about.st_size);
+    } else {
+        status = dpari_wrong(why,
+                             "the shared memory passed to this rank (%ld bytes) is not of this "
+                             "version of dpar",
+                             (int64_t)about.st_size);
     }
     close(fd);
     segment->fd = -1;
@@ -279,9 +270,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
     }
     dpari_os_unmap(segment->base, segment->bytes);
     segment->base = NULL;
-    if (segment->fd >= 0) {
-        close(segment->fd);
-    }
+    dpari_os_close(segment->fd);
     segment->fd = -1;
 }
 
@@ -613,8 +602,8 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
 
 /* ---- life and death -------------------------------------------------------------------------- */
 
-/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
-static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
+                                                   int32_t ending)
 {
     dpari_rank *record = &dpari_segment_ranks(segment)[rank];
     uint32_t state = DPARI_LOAD(&record->state);
@@ -633,12 +622,6 @@ static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32
         dpari_uncount(dpari_segment_head(segment), record);
         dpari_ring_all(segment);
     }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
-                                                   int32_t ending)
-{
-    dpari_rank_is_dead(segment, rank, ending);
 }
 
 DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
@@ -694,14 +677,14 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
     }
     if (dpari_os_is_held(world->segment.fd, rank)) {
         if (dpari_rank_dumps(world, rank)) {
-            dpari_rank_is_dead(&world->segment, rank, DPARI_ENDING_DUMPS);
+            dpari_segment_ended(&world->segment, rank, DPARI_ENDING_DUMPS);
         }
         return DPARI_LOAD(&world->rank[rank].state);
     }
     /* a rank that leaves sets its state before it releases its lock: so read the state again */
     state = DPARI_LOAD(&world->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
-        dpari_rank_is_dead(&world->segment, rank, 0);
+        dpari_segment_ended(&world->segment, rank, 0);
     }
     return DPARI_LOAD(&world->rank[rank].state);
 }
@@ -746,6 +729,20 @@ static int64_t dpari_part_begin(const dpari_world *world)
     return world->head->heap_begin + world->me * world->head->part_bytes;
 }
 
+/* Maps an extent, or allocates memory for it if the ranks are threads. */
+static char *dpari_extent_map(const dpari_world *world, int64_t begin, int64_t bytes)
+{
+    char *at;
+    if (world->segment.fd < 0) {
+        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
+    }
+    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
+    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(at, bytes, 0);
+    }
+    return at;
+}
+
 /* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
  * address, or NULL if this process has no addresses left. */
 static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index)
@@ -757,12 +754,9 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index
         return NULL;
     }
     e = &world->rank[rank].extent[number];
-    at = (char *)dpari_os_map(world->segment.fd, e->begin, e->bytes);
+    at = dpari_extent_map(world, e->begin, e->bytes);
     if (!at) {
         return DPARI_LOAD(&world->view[index]);
-    }
-    if (!(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, e->bytes, 0);
     }
     if (!DPARI_CLAIM(&world->view[index], &none, at)) {
         dpari_os_unmap(at, e->bytes);
@@ -832,20 +826,6 @@ DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t b
     return ((uint64_t)world->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
-static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t bytes)
-{
-    char *at;
-    if (world->segment.fd < 0) {
-        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
-    }
-    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
-    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, bytes, 0);
-    }
-    return at;
-}
-
 /* Computes the size of the next extent: that of all extents so far, which keeps their number small.
  * If the process has a limit on addresses, it is only a quarter of that, because the program needs
  * the other addresses. */
@@ -853,7 +833,7 @@ static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
     const int64_t total = left < world->head->part_bytes ? world->head->part_bytes - left : 0;
-    int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
+    int64_t want = dpari_os_limit(RLIMIT_AS) < INT64_MAX ? total / 4 : total;
     want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
     want = dpari_least(dpari_least(want, left), most);
     return dpari_most(want, least);
@@ -876,10 +856,10 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
         return 0;
     }
     want = dpari_extent_want(world, least, left);
-    at = dpari_own_map(world, begin, want);
+    at = dpari_extent_map(world, begin, want);
     while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
-        at = dpari_own_map(world, begin, want);
+        at = dpari_extent_map(world, begin, want);
     }
     if (!at) {
         world->lacks = DPARI_LACKS_ADDRESSES;
@@ -947,7 +927,7 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *world, int64_t bytes, int6
             continue;
         }
         if (!*view) { /* the extent was unmapped when it became empty */
-            DPARI_STORE(view, dpari_own_map(world, world->own[i].begin, world->own[i].bytes));
+            DPARI_STORE(view, dpari_extent_map(world, world->own[i].begin, world->own[i].bytes));
         }
         if (*view) {
             *number = i;
@@ -1085,11 +1065,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
 {
     const int32_t lacks = world ? world->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
-    struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(text, "dpar_world_desc.heap_bytes is the limit");
-        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
+        if (dpari_os_limit(RLIMIT_FSIZE) < INT64_MAX) {
             dpar_text_put(text, ", reduced to what ulimit -f allows");
         }
         return;
@@ -1099,7 +1078,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     case DPARI_LACKS_FILE: dpari_os_error(text, world->number); return;
     default: break;
     }
-    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_limit(RLIMIT_AS) < INT64_MAX) {
         dpari_os_put_addresses(text); /* this limit is the most likely reason why private memory was
                                          refused */
         return;
@@ -1182,6 +1161,15 @@ static void dpari_world_unmap(dpari_world *world)
     }
 }
 
+/* Frees the private memory of a world. */
+static void dpari_world_free(dpari_world *world)
+{
+    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->view, dpari_view_bytes(world));
+    dpari_os_unmap(world->probe, dpari_os_page());
+    dpari_os_unmap(world, (int64_t)sizeof *world);
+}
+
 DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
 {
     DPARI_STORE(&world->rank[world->me].state, (uint32_t)DPARI_RANK_LEFT);
@@ -1189,14 +1177,11 @@ DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
     if (!world->threads && world->owns != DPARI_OWNS_FILE) {
         dpari_world_unmap(world);
     }
-    dpari_os_unmap(world->view, dpari_view_bytes(world));
-    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    dpari_os_unmap(world->probe, dpari_os_page());
     if (world->owns) {
         world->segment.base = world->owns == DPARI_OWNS_FILE ? NULL : world->segment.base;
         dpari_segment_close(&world->segment);
     }
-    dpari_os_unmap(world, (int64_t)sizeof *world);
+    dpari_world_free(world);
 }
 
 DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me,
@@ -1215,12 +1200,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->size = (int32_t)head->ranks;
     world->threads = head->threads;
     world->owns = own;
-    world->timeout_s = 300.0; /* the default, as dpar_world_desc says */
-    if (options && options->timeout_s < 0.0) {
-        world->timeout_s = 0.0;
-    } else if (options && options->timeout_s > 0.0) {
-        world->timeout_s = options->timeout_s;
-    }
+    world->timeout_s = dpari_world_timeout(options);
     world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
     world->fresh = dpari_part_begin(world);
@@ -1228,10 +1208,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->clock_at = dpari_os_now();
     world->probe = dpari_os_own_page();
     if (!world->used || !world->view || !world->probe) {
-        dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-        dpari_os_unmap(world->view, dpari_view_bytes(world));
-        dpari_os_unmap(world->probe, dpari_os_page());
-        dpari_os_unmap(world, (int64_t)sizeof *world);
+        dpari_world_free(world);
         return NULL;
     }
     return world;
@@ -1287,15 +1264,6 @@ static dpar_status dpari_join_all(dpari_world *world, dpar_why *why)
     }
     dpari_wait_end(world, &t);
     return DPAR_OK;
-}
-
-static int32_t dpari_cpu_bits(uint64_t v)
-{
-    int32_t n = 0;
-    for (; v; v &= v - 1) {
-        n++;
-    }
-    return n;
 }
 
 /* ---- reading the memory of other ranks --------------------------------------------------------
@@ -1435,15 +1403,11 @@ static int dpari_world_quota_is_short(const dpari_world *world)
  * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *world)
 {
-    int32_t cores = 0;
-    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
-        uint64_t any = 0;
-        for (int32_t i = 0; i < world->size; i++) {
-            any |= world->rank[i].cpus[k];
-        }
-        cores += dpari_cpu_bits(any);
+    uint64_t any[DPARI_CPU_WORDS] = {0};
+    for (int32_t i = 0; i < world->size * DPARI_CPU_WORDS; i++) {
+        any[i % DPARI_CPU_WORDS] |= world->rank[i / DPARI_CPU_WORDS].cpus[i % DPARI_CPU_WORDS];
     }
-    world->crowded = cores < world->size;
+    world->crowded = dpari_os_cpu_count(any) < world->size;
     world->thrifty = dpari_world_quota_is_short(world);
     dpari_world_prove(world);
 }
@@ -1481,9 +1445,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
 
 /* ---- flight recorder ------------------------------------------------------------------------- */
 
+/* A record as words. */
+typedef union dpari_flight_words {
+    dpari_flight f;
+    uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+} dpari_flight_words;
+
 /* Copies a record that another rank may be writing or reading at the same time. The copy is made
  * word by word with atomic accesses, so that no word is half old and half new. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 {
     for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
         uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -1491,28 +1461,41 @@ DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number)
+{
+    const dpari_flight *from = &record->flight[number % DPARI_FLIGHTS];
+    dpari_flight_words now;
+    dpari_flight_copy(now.word, (const uint64_t *)(const void *)from);
+    return now.f;
+}
+
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence)
+{
+    dpari_flight f;
+    f.sequence = sequence;
+    f.count = call->count;
+    f.comm = 0;
+    f.kind = call->kind;
+    f.type = call->type;
+    f.op = call->op;
+    f.root = call->root;
+    f.tag = call->tag;
+    f.state = DPARI_FLIGHT_POSTED;
+    f.varies = call->variable_counts;
+    f.padding[0] = 0;
+    f.padding[1] = 0;
+    return f;
+}
+
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call)
 {
     dpari_rank *record = &world->rank[world->me];
     uint64_t number = record->flights;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
+    dpari_flight_words now;
     dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
-    now.f.sequence = sequence;
-    now.f.count = call->count;
+    now.f = dpari_flight_of(call, sequence);
     now.f.comm = comm;
-    now.f.kind = call->kind;
-    now.f.type = call->type;
-    now.f.op = call->op;
-    now.f.root = call->root;
-    now.f.tag = call->tag;
-    now.f.state = DPARI_FLIGHT_POSTED;
-    now.f.varies = call->variable_counts;
-    now.f.padding[0] = 0;
-    now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&record->flights, number + 1);
     return (int64_t)number;
@@ -1532,18 +1515,12 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uin
 {
     const dpari_rank *record = &world->rank[rank];
     uint64_t n = DPARI_LOAD(&record->flights), k;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[(k - 1) % DPARI_FLIGHTS]);
+        const dpari_flight f = dpari_flight_read(record, k - 1);
         if (sequence == DPARI_FLIGHT_LAST ||
-            (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
-            (now.f.comm == comm && now.f.sequence == sequence &&
-             now.f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
-            *out = now.f;
+            (sequence == DPARI_FLIGHT_LAST_FAILED && f.state == DPARI_FLIGHT_FAILED) ||
+            (f.comm == comm && f.sequence == sequence && f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
+            *out = f;
             return 1;
         }
     }

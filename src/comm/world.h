@@ -264,6 +264,8 @@ DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ra
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
+/* Returns the deadline of an operation that the options select, in seconds; 0 if there is none. */
+DPARI_INTERNAL double dpari_world_timeout(const dpar_world_desc *options);
 /* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
  * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me, int32_t own,
@@ -273,8 +275,8 @@ DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32
  * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
  * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *world, uint64_t member, dpar_why *why);
-/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
- * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+/* Records that a rank has ended, with an exit status or by -signal, and wakes all others, so that
+ * all waits for it end at once. ending: 0 if unknown. A rank that left in order stays
  * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *segment, int32_t rank, int32_t ending);
 /* True if any rank has printed an error. */
@@ -328,8 +330,10 @@ enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 };
 /* Copies the record of an operation to *out. Returns 0 if there is no such record, or no longer. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
-/* Copies a record that may be written at the same time, word by word so that no word is torn. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+/* Returns a rank's record with this number, which may be written at the same time, and a record of
+ * a call that is not in the recorder. */
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number);
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence);
 /* Sets the state of a record, unless a newer record has replaced it. */
 DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state);
 /* Appends "all-reduce #12 (1024 f32, sum)". */
