@@ -1198,9 +1198,9 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation);
 
 /* ==== comm/world.h ==== */
 
-/* world - the ranks that share one mapping: their states, their memory, how one rank waits for
- * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
- * engine; group.h, collectives.h, p2p.h and shm.h build on it.
+/* world - the ranks that share one mapping: the layout of their shared memory, how they join and
+ * how they end. Private. wait.h, heap.h and flight.h have the other functions of a world; group.h,
+ * collectives.h, p2p.h and shm.h build on them.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
@@ -1386,22 +1386,19 @@ typedef struct dpari_world {
     uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
-/* ---- memory ---- */
+/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
+DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
+/* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
+ * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
+DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
+/* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
-/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
- * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
- * O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
-                               int64_t *within);
-/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
-DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
-/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
-DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
-/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
- * (...)". */
-DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
+/* ==== comm/wait.h ==== */
 
-/* ---- waiting ----
+/* wait - private: how one rank of a world waits for another, and wakes it. */
+
+/* A wait:
  *
  *     dpari_zero(&t, sizeof t);
  *     while (!condition) {
@@ -1435,16 +1432,31 @@ DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting);
 /* Stores the word and wakes the ranks that sleep until this rank publishes something. */
 DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value);
 
-/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
-DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
+/* ==== comm/heap.h ==== */
+
+/* heap - private: the heaps of a world, whose memory all ranks reach by refs (world.h). */
+
+/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
+ * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
+ * O(log allocations). */
+DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
+                               int64_t *within);
+/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
+DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
+/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
+DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
+/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
+ * (...)". */
+DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
+
+/* ==== comm/flight.h ==== */
+
+/* flight - private: the flight recorder, which keeps the last operations of each rank for messages
+ * and dpar_comm_report. */
+
 /* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
  * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
-/* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
- * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
-DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
-/* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
-DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
@@ -1570,7 +1582,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *group);
 
 /* ---- finding the rank that all wait for ----
  *
- * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * Ranks that wait report many times a second that they do, and for which rank (wait.h). A rank
  * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
  * function follows the chain of waits from a rank on, within the communicator, until it reaches
  * such a rank. *links is the number of steps. All ranks are numbers of the world. */
@@ -2661,6 +2673,22 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes
 
 /* ==== comm/world.h ==== */
 
+DPARI_FN int64_t dpari_in_units(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Return the head of a segment and its ranks. */
+DPARI_FN dpari_world_head *dpari_segment_head(const dpari_segment *segment)
+{
+    return (dpari_world_head *)(void *)segment->base;
+}
+
+DPARI_FN dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
+{
+    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
+}
+
 /* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
 DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
@@ -2696,21 +2724,10 @@ DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_
 /* Announces that this rank leaves, and frees its view of the world. */
 DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 
-/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
- * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
- * world->lacks and world->number. */
-DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
-                                            void **memory);
-DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
- * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
-DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,
                                       int64_t bytes);
 
-/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
-DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
  * PID namespace), ...". */
 DPARI_INTERNAL void dpari_put_unread(dpar_text *text, dpari_world *world);
@@ -2722,11 +2739,35 @@ DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, i
  * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
 DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
+/* Does what dpari_put_ending does, but does not wait. */
+DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
+
+/* ==== comm/wait.h ==== */
+
+/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
+DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Wakes all ranks, after an event that concerns all of them. */
 DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment);
 
-/* Does what dpari_put_ending does, but does not wait. */
-DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
+/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
+ * succeeds. Returns 1 for that one, otherwise 0. */
+DPARI_INTERNAL int dpari_uncount(dpari_world_head *head, dpari_rank *record);
+
+/* ==== comm/heap.h ==== */
+
+/* Returns the offset in the file at which the range for this rank's heap begins. */
+DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world);
+/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
+ * world->lacks and world->number. */
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
+                                            void **memory);
+DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
+/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
+ * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
+DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
+
+/* ==== comm/flight.h ==== */
 
 /* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
@@ -9489,288 +9530,17 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes
     }
 }
 
-/* ==== comm/world.c ==== */
+/* ==== comm/wait.c ==== */
 
-/* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
- * of life. world.h has the memory layout.
- *
- * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a waiting rank polls, then
- * yields, then sleeps on a futex until another rank wakes it. Life: each rank holds a lock on the
- * file. When the rank dies, the system releases the lock, and the others notice. A waiting rank
- * also publishes when it last checked its wait. Heap: each rank allocates from its own extents,
- * without locks. The flight recorder keeps the last operations of each rank for messages and
- * dpar_comm_report. Called by all other modules of the shared-memory engine. */
-
-#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
-enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
-
-/* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
- * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
-enum { DPARI_CLOCK_FIRST = 1 << 20 };
-
-static int64_t dpari_in_units(int64_t bytes, int64_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
-/* ---- segments -------------------------------------------------------------------------------- */
-
-static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
-{
-    return (dpari_world_head *)(void *)segment->base;
-}
-
-static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
-{
-    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
-}
-
-/* Returns the bytes of the part of the segment that every rank maps: everything before the
- * heaps. */
-static int64_t dpari_head_bytes(int64_t ranks)
-{
-    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
-    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
-}
-
-static int64_t dpari_heap_begin(int64_t ranks)
-{
-    return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
-}
-
-DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
-                                                        dpar_why *why)
-{
-    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        return dpari_wrong(why, "a node has 1 to 1024 ranks, not %d", ranks);
-    }
-    if (!o) {
-        return DPAR_OK;
-    }
-    if (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50) {
-        return dpari_wrong(why, "heap_bytes must be 0 to 2^50, not %ld", o->heap_bytes);
-    }
-    if (o->slot_bytes != 0 && (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
-                               (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        return dpari_wrong(why, "slot_bytes must be a power of two from 4096 to 2^24, not %ld",
-                           o->slot_bytes);
-    }
-    if (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP) {
-        return dpari_wrong(why, "disable must be a sum of DPAR_WORLD_NO_x, not %d", o->disable);
-    }
-    return DPAR_OK;
-}
-
-DPARI_INTERNAL DPARI_COLD double dpari_world_timeout(const dpar_world_desc *options)
-{
-    if (options && options->timeout_s < 0.0) {
-        return 0.0;
-    }
-    return options && options->timeout_s > 0.0 ? options->timeout_s : 300.0;
-}
-
-/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
- * private to this process and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes, int is_private,
-                             int without_memfd)
-{
-    segment->bytes = head;
-    segment->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!is_private && segment->fd < 0) {
-        return errno ? errno : ENOSYS;
-    }
-    segment->base =
-        (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
-    if (!segment->base) {
-        int number = errno;
-        dpari_os_close(segment->fd);
-        return number ? number : ENOMEM;
-    }
-    return 0;
-}
-
-/* Returns the most bytes that a file may have (off_t and ulimit -f). */
-static int64_t dpari_file_most(void)
-{
-    return dpari_least(dpari_os_limit(RLIMIT_FSIZE), sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2);
-}
-
-/* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
- * between allocations do not matter, plus what the library itself needs. The file may be this large
- * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
- * makes the parts smaller, *heap becomes what a part still has for the users. */
-static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
-                              int is_private, int without_memfd)
-{
-    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
-    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
-    const int64_t library = (INT64_C(8) << 20) + channels;
-    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
-    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
-    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
-    int number = EFBIG;
-    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
-    *part = dpari_most(dpari_least(*part, most), least);
-    while (*part <= most) {
-        number = dpari_segment_map(segment, dpari_head_bytes(ranks), begin + ranks * *part,
-                                   is_private, without_memfd);
-        if (number == 0 || *part == least) {
-            break;
-        }
-        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
-    }
-    *heap = dpari_least(*heap, *part - library);
-    return number;
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
-                                                         const dpar_world_desc *options,
-                                                         dpar_why *why)
-{
-    const int32_t plain = options ? options->disable : 0;
-    const int32_t threads = options ? options->threads : 0;
-    dpar_status status = dpari_segment_options(ranks, options, why);
-    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
-    int64_t part = 0;
-    int number;
-    dpari_world_head *head;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
-    number = dpari_segment_size(segment, ranks, &heap, &part, ranks == 1 || threads,
-                                plain & DPAR_WORLD_NO_MEMFD);
-    if (number == 0 && segment->fd >= 0) {
-        number = dpari_os_reserve(segment->fd, 0, segment->bytes);
-        if (number != 0) {
-            dpari_segment_close(segment);
-        }
-    }
-    if (number != 0) {
-        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
-        return dpari_os_why(why, "shared memory of ",
-                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
-    }
-    head = dpari_segment_head(segment);
-    head->version = DPARI_VERSION;
-    head->ranks = (uint32_t)ranks;
-    head->bytes = dpari_heap_begin(ranks) + ranks * part;
-    head->heap_bytes = heap;
-    head->part_bytes = part;
-    head->heap_begin = dpari_heap_begin(ranks);
-    head->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
-    /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
-    while (head->slot_bytes < 256 * (int64_t)ranks) {
-        head->slot_bytes *= 2;
-    }
-    head->plain = plain;
-    head->threads = threads || ranks == 1;
-    head->nonce = dpari_os_random();
-    head->clock = DPARI_CLOCK_FIRST;
-    for (int32_t i = 0; i < ranks; i++) {
-        dpari_segment_ranks(segment)[i].cpu = -1; /* 0 would be a CPU */
-    }
-    DPARI_STORE(&head->magic, DPARI_MAGIC); /* last: all the fields above are complete */
-    return DPAR_OK;
-}
-
-/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
-static int dpari_head_is_sound(const dpari_world_head *head, int64_t bytes)
-{
-    return head->magic == DPARI_MAGIC && head->version == DPARI_VERSION && head->bytes == bytes &&
-           head->ranks >= 1 && head->ranks <= DPARI_MAX_RANKS &&
-           head->heap_begin == dpari_heap_begin((int64_t)head->ranks) && head->part_bytes > 0 &&
-           head->heap_bytes > 0 &&
-           head->part_bytes <= (bytes - head->heap_begin) / (int64_t)head->ranks;
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment, int fd,
-                                                         dpar_why *why)
-{
-    struct stat about;
-    dpari_world_head head;
-    dpar_status status;
-    if (fstat(fd, &about) != 0) {
-        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
-    }
-    segment->fd = fd;
-    segment->base = NULL;
-    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-        dpari_head_is_sound(&head, (int64_t)about.st_size)) {
-        segment->bytes = dpari_head_bytes((int64_t)head.ranks);
-        segment->base = (char *)dpari_os_map(fd, 0, segment->bytes);
-        if (segment->base) {
-            return DPAR_OK;
-        }
-        status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
-    } else {
-        status = dpari_wrong(why,
-                             "the shared memory passed to this rank (%ld bytes) is not of this "
-                             "version of dpar",
-                             (int64_t)about.st_size);
-    }
-    close(fd);
-    segment->fd = -1;
-    return status;
-}
-
-/* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
- * together with the segment. */
-static void dpari_segment_unmap_heaps(const dpari_segment *segment)
-{
-    const dpari_world_head *head = dpari_segment_head(segment);
-    for (uint32_t r = 0; r < head->ranks; r++) {
-        const dpari_rank *rank = &dpari_segment_ranks(segment)[r];
-        for (uint32_t e = 1; e <= rank->extents; e++) {
-            dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
-        }
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *segment, uint64_t ref,
-                                                 void *to, int64_t bytes)
-{
-    const dpari_world_head *head = dpari_segment_head(segment);
-    const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
-    const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
-    int64_t at;
-    if (ref == 0) {
-        return 0;
-    }
-    if (head->threads) {
-        memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
-        return 1;
-    }
-    if (rank >= head->ranks || extent == 0) {
-        return 0;
-    }
-    at =
-        dpari_segment_ranks(segment)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
-    return pread(segment->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
-{
-    if (segment->base && segment->fd < 0) {
-        dpari_segment_unmap_heaps(segment);
-    }
-    dpari_os_unmap(segment->base, segment->bytes);
-    segment->base = NULL;
-    dpari_os_close(segment->fd);
-    segment->fd = -1;
-}
-
-/* ---- sleeping and waking ----------------------------------------------------------------------
+/* Implements waiting: a rank that waits polls, then yields, then sleeps on a futex until another
+ * rank wakes it. wait.h has the loop of a wait.
  *
  * A rank goes to sleep in this order: it counts itself in head->sleepers, sets `asleep`, and tests
  * its condition once more. A rank that publishes a word stores it first and then reads `sleepers`.
  * All these accesses are sequentially consistent, so that either the sleeper sees the word or the
  * publisher sees the sleeper and wakes it. */
 
-/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
- * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_uncount(dpari_world_head *head, dpari_rank *record)
+DPARI_INTERNAL int dpari_uncount(dpari_world_head *head, dpari_rank *record)
 {
     uint32_t asleep = 1;
     if (!DPARI_CLAIM(&record->asleep, &asleep, 0U)) {
@@ -10087,131 +9857,14 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
     DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
-/* ---- life and death -------------------------------------------------------------------------- */
+/* ==== comm/heap.c ==== */
 
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
-                                                   int32_t ending)
-{
-    dpari_rank *record = &dpari_segment_ranks(segment)[rank];
-    uint32_t state = DPARI_LOAD(&record->state);
-    if (state == DPARI_RANK_LEFT) {
-        return;
-    }
-    if (ending == DPARI_ENDING_DUMPS) { /* must not replace an exit status that the launcher has
-                                           reported */
-        int32_t none = 0;
-        (void)DPARI_CLAIM(&record->ending, &none, ending);
-    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
-        __atomic_store_n(&record->ending, ending, __ATOMIC_RELAXED);
-    }
-    if (state != DPARI_RANK_DEAD &&
-        DPARI_CLAIM(&record->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_uncount(dpari_segment_head(segment), record);
-        dpari_ring_all(segment);
-    }
-}
-
-DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
-{
-    uint32_t said = DPARI_LOAD(&world->head->said);
-    while (said < turn) {
-        if (DPARI_CLAIM(&world->head->said, &said, turn)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *segment)
-{
-    return DPARI_LOAD(&dpari_segment_head(segment)->said) != 0;
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *segment, int32_t rank)
-{
-    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].state) == DPARI_RANK_LEFT;
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank)
-{
-    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].behind) != 0;
-}
-
-DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank)
-{
-    const dpari_rank *record = &dpari_segment_ranks(segment)[rank];
-    return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
-}
-
-/* A rank that reported within the last DPARI_BEAT_FRESH seconds that it waits has not crashed. This
- * saves reading /proc. */
-#define DPARI_BEAT_FRESH 0.1
-
-/* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
- * which may take minutes. */
-static int dpari_rank_dumps(dpari_world *world, int32_t rank)
-{
-    const dpari_rank *record = &world->rank[rank];
-    return record->pids != 0 && record->pids == world->rank[world->me].pids &&
-           dpari_beat_age(world, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(record->pid);
-}
-
-DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
-{
-    uint32_t state = DPARI_LOAD(&world->rank[rank].state);
-    if (state != DPARI_RANK_HERE || world->threads || rank == world->me) {
-        return state;
-    }
-    if (dpari_os_is_held(world->segment.fd, rank)) {
-        if (dpari_rank_dumps(world, rank)) {
-            dpari_segment_ended(&world->segment, rank, DPARI_ENDING_DUMPS);
-        }
-        return DPARI_LOAD(&world->rank[rank].state);
-    }
-    /* a rank that leaves sets its state before it releases its lock: so read the state again */
-    state = DPARI_LOAD(&world->rank[rank].state);
-    if (state == DPARI_RANK_HERE) {
-        dpari_segment_ended(&world->segment, rank, 0);
-    }
-    return DPARI_LOAD(&world->rank[rank].state);
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *text, const dpari_rank *record)
-{
-    int32_t ending = __atomic_load_n(&record->ending, __ATOMIC_RELAXED);
-    uint32_t state = DPARI_LOAD(&record->state);
-    if (state == DPARI_RANK_LEFT) {
-        dpar_text_put(text, " has left");
-    } else if (ending == DPARI_ENDING_DUMPS) {
-        dpar_text_put(text, " has crashed and is writing a core file");
-    } else if (ending < 0) {
-        dpari_text_print(text, " was killed by signal %ld", -(int64_t)ending);
-    } else {
-        dpar_text_put(text, " has ended");
-        if (ending > 0) {
-            dpari_text_print(text, " with status %d", ending);
-        }
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank)
-{
-    const dpari_rank *record = &world->rank[rank];
-    /* The lock of a dead rank is released at once, but the process that started the rank reports a
-     * moment later how it ended. */
-    for (int32_t i = 0; i < 20; i++) {
-        if (DPARI_LOAD(&record->state) != DPARI_RANK_DEAD ||
-            __atomic_load_n(&record->ending, __ATOMIC_RELAXED) != 0) {
-            break;
-        }
-        dpari_os_sleep(1e-3);
-    }
-    dpari_put_end(text, record);
-}
+/* Implements the heaps: each rank allocates from its own extents, without locks, and maps those of
+ * other ranks when it needs an address in them. world.h has the memory layout. */
 
 /* ---- extents --------------------------------------------------------------------------------- */
 
-static int64_t dpari_part_begin(const dpari_world *world)
+DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world)
 {
     return world->head->heap_begin + world->me * world->head->part_bytes;
 }
@@ -10630,6 +10283,545 @@ DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
     dpari_extent_rest(world, number);
 }
 
+/* ==== comm/flight.c ==== */
+
+/* Implements the flight recorder. Each rank writes the ring of its own records, and the others may
+ * read them at any time, also after the rank has died. */
+
+/* A record as words. */
+typedef union dpari_flight_words {
+    dpari_flight f;
+    uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+} dpari_flight_words;
+
+/* Copies a record that another rank may be writing or reading at the same time. The copy is made
+ * word by word with atomic accesses, so that no word is half old and half new. */
+static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+{
+    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
+        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number)
+{
+    const dpari_flight *from = &record->flight[number % DPARI_FLIGHTS];
+    dpari_flight_words now;
+    dpari_flight_copy(now.word, (const uint64_t *)(const void *)from);
+    return now.f;
+}
+
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence)
+{
+    dpari_flight f;
+    f.sequence = sequence;
+    f.count = call->count;
+    f.comm = 0;
+    f.kind = call->kind;
+    f.type = call->type;
+    f.op = call->op;
+    f.root = call->root;
+    f.tag = call->tag;
+    f.state = DPARI_FLIGHT_POSTED;
+    f.varies = call->variable_counts;
+    f.padding[0] = 0;
+    f.padding[1] = 0;
+    return f;
+}
+
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
+                                          const dpar_call *call)
+{
+    dpari_rank *record = &world->rank[world->me];
+    uint64_t number = record->flights;
+    dpari_flight_words now;
+    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
+    now.f = dpari_flight_of(call, sequence);
+    now.f.comm = comm;
+    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
+    DPARI_STORE(&record->flights, number + 1);
+    return (int64_t)number;
+}
+
+DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
+{
+    dpari_rank *record = &world->rank[world->me];
+    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+                         __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
+                                     int64_t sequence, dpari_flight *out)
+{
+    const dpari_rank *record = &world->rank[rank];
+    uint64_t n = DPARI_LOAD(&record->flights), k;
+    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
+        const dpari_flight f = dpari_flight_read(record, k - 1);
+        if (sequence == DPARI_FLIGHT_LAST ||
+            (sequence == DPARI_FLIGHT_LAST_FAILED && f.state == DPARI_FLIGHT_FAILED) ||
+            (f.comm == comm && f.sequence == sequence && f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
+            *out = f;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
+{
+    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(flight->kind);
+    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
+        return;
+    }
+    if (own) {
+        name = flight->root == DPARI_CLOSE ? "close" : "split";
+    }
+    dpari_text_print(text, "%s #%ld", name, flight->sequence);
+    if (flight->kind == DPAR_CALL_BARRIER || own) {
+        return;
+    }
+    dpar_text_put(text, " (");
+    if (flight->varies) {
+        dpar_text_put(text, "pieces of ");
+    } else {
+        dpari_text_print(text, "%ld ", flight->count);
+    }
+    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
+    if (flight->type >= DPAR_TYPE_COUNT) {
+        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
+    }
+    if (flight->op != DPAR_COPY) {
+        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
+    }
+    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_text_print(text, "%s%d, tag %d",
+                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
+                         flight->root, flight->tag);
+    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
+               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
+        dpari_text_print(text, ", root %d", flight->root);
+    }
+    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
+        dpari_text_print(text, ", tag %d", flight->tag);
+    }
+    dpari_text_char(text, ')');
+}
+
+static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
+{
+    const char *state = " (in ";
+    if (flight->state == DPARI_FLIGHT_DONE) {
+        state = " (last done: ";
+    } else if (flight->state == DPARI_FLIGHT_FAILED) {
+        state = " (failed: ";
+    }
+    dpar_text_put(text, state);
+    dpari_flight_text(text, flight);
+    if (flight->comm != 0) {
+        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
+    }
+    dpari_text_char(text, ')');
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
+                                              int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(text, &f);
+    } else {
+        dpar_text_put(text, " (it has begun no operation yet)");
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(text, &f);
+    }
+}
+
+/* ==== comm/world.c ==== */
+
+/* Implements the world: the segment that ranks share, how they join it, and signs of life. world.h
+ * has the memory layout.
+ *
+ * Segment: a memfd or an unlinked file that each rank maps. Life: each rank holds a lock on the
+ * file. When the rank dies, the system releases the lock, and the others notice. Called by all
+ * other modules of the shared-memory engine. */
+
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
+enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
+
+/* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
+ * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
+enum { DPARI_CLOCK_FIRST = 1 << 20 };
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+/* Returns the bytes of the part of the segment that every rank maps: everything before the
+ * heaps. */
+static int64_t dpari_head_bytes(int64_t ranks)
+{
+    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
+    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
+}
+
+DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
+                                                        dpar_why *why)
+{
+    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
+        return dpari_wrong(why, "a node has 1 to 1024 ranks, not %d", ranks);
+    }
+    if (!o) {
+        return DPAR_OK;
+    }
+    if (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50) {
+        return dpari_wrong(why, "heap_bytes must be 0 to 2^50, not %ld", o->heap_bytes);
+    }
+    if (o->slot_bytes != 0 && (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                               (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        return dpari_wrong(why, "slot_bytes must be a power of two from 4096 to 2^24, not %ld",
+                           o->slot_bytes);
+    }
+    if (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP) {
+        return dpari_wrong(why, "disable must be a sum of DPAR_WORLD_NO_x, not %d", o->disable);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD double dpari_world_timeout(const dpar_world_desc *options)
+{
+    if (options && options->timeout_s < 0.0) {
+        return 0.0;
+    }
+    return options && options->timeout_s > 0.0 ? options->timeout_s : 300.0;
+}
+
+/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
+ * private to this process and there is no file. Returns 0 or an errno value. */
+static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes, int is_private,
+                             int without_memfd)
+{
+    segment->bytes = head;
+    segment->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && segment->fd < 0) {
+        return errno ? errno : ENOSYS;
+    }
+    segment->base =
+        (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
+    if (!segment->base) {
+        int number = errno;
+        dpari_os_close(segment->fd);
+        return number ? number : ENOMEM;
+    }
+    return 0;
+}
+
+/* Returns the most bytes that a file may have (off_t and ulimit -f). */
+static int64_t dpari_file_most(void)
+{
+    return dpari_least(dpari_os_limit(RLIMIT_FSIZE), sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2);
+}
+
+/* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
+ * between allocations do not matter, plus what the library itself needs. The file may be this large
+ * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
+ * makes the parts smaller, *heap becomes what a part still has for the users. */
+static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
+                              int is_private, int without_memfd)
+{
+    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
+    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
+    const int64_t library = (INT64_C(8) << 20) + channels;
+    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
+    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
+    int number = EFBIG;
+    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
+    *part = dpari_most(dpari_least(*part, most), least);
+    while (*part <= most) {
+        number = dpari_segment_map(segment, dpari_head_bytes(ranks), begin + ranks * *part,
+                                   is_private, without_memfd);
+        if (number == 0 || *part == least) {
+            break;
+        }
+        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
+    }
+    *heap = dpari_least(*heap, *part - library);
+    return number;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
+                                                         const dpar_world_desc *options,
+                                                         dpar_why *why)
+{
+    const int32_t plain = options ? options->disable : 0;
+    const int32_t threads = options ? options->threads : 0;
+    dpar_status status = dpari_segment_options(ranks, options, why);
+    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
+    int64_t part = 0;
+    int number;
+    dpari_world_head *head;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
+    number = dpari_segment_size(segment, ranks, &heap, &part, ranks == 1 || threads,
+                                plain & DPAR_WORLD_NO_MEMFD);
+    if (number == 0 && segment->fd >= 0) {
+        number = dpari_os_reserve(segment->fd, 0, segment->bytes);
+        if (number != 0) {
+            dpari_segment_close(segment);
+        }
+    }
+    if (number != 0) {
+        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
+        return dpari_os_why(why, "shared memory of ",
+                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
+    }
+    head = dpari_segment_head(segment);
+    head->version = DPARI_VERSION;
+    head->ranks = (uint32_t)ranks;
+    head->bytes = dpari_heap_begin(ranks) + ranks * part;
+    head->heap_bytes = heap;
+    head->part_bytes = part;
+    head->heap_begin = dpari_heap_begin(ranks);
+    head->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
+    while (head->slot_bytes < 256 * (int64_t)ranks) {
+        head->slot_bytes *= 2;
+    }
+    head->plain = plain;
+    head->threads = threads || ranks == 1;
+    head->nonce = dpari_os_random();
+    head->clock = DPARI_CLOCK_FIRST;
+    for (int32_t i = 0; i < ranks; i++) {
+        dpari_segment_ranks(segment)[i].cpu = -1; /* 0 would be a CPU */
+    }
+    DPARI_STORE(&head->magic, DPARI_MAGIC); /* last: all the fields above are complete */
+    return DPAR_OK;
+}
+
+/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
+static int dpari_head_is_sound(const dpari_world_head *head, int64_t bytes)
+{
+    return head->magic == DPARI_MAGIC && head->version == DPARI_VERSION && head->bytes == bytes &&
+           head->ranks >= 1 && head->ranks <= DPARI_MAX_RANKS &&
+           head->heap_begin == dpari_heap_begin((int64_t)head->ranks) && head->part_bytes > 0 &&
+           head->heap_bytes > 0 &&
+           head->part_bytes <= (bytes - head->heap_begin) / (int64_t)head->ranks;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment, int fd,
+                                                         dpar_why *why)
+{
+    struct stat about;
+    dpari_world_head head;
+    dpar_status status;
+    if (fstat(fd, &about) != 0) {
+        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
+    }
+    segment->fd = fd;
+    segment->base = NULL;
+    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        dpari_head_is_sound(&head, (int64_t)about.st_size)) {
+        segment->bytes = dpari_head_bytes((int64_t)head.ranks);
+        segment->base = (char *)dpari_os_map(fd, 0, segment->bytes);
+        if (segment->base) {
+            return DPAR_OK;
+        }
+        status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
+    } else {
+        status = dpari_wrong(why,
+                             "the shared memory passed to this rank (%ld bytes) is not of this "
+                             "version of dpar",
+                             (int64_t)about.st_size);
+    }
+    close(fd);
+    segment->fd = -1;
+    return status;
+}
+
+/* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
+ * together with the segment. */
+static void dpari_segment_unmap_heaps(const dpari_segment *segment)
+{
+    const dpari_world_head *head = dpari_segment_head(segment);
+    for (uint32_t r = 0; r < head->ranks; r++) {
+        const dpari_rank *rank = &dpari_segment_ranks(segment)[r];
+        for (uint32_t e = 1; e <= rank->extents; e++) {
+            dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *segment, uint64_t ref,
+                                                 void *to, int64_t bytes)
+{
+    const dpari_world_head *head = dpari_segment_head(segment);
+    const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
+    const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
+    int64_t at;
+    if (ref == 0) {
+        return 0;
+    }
+    if (head->threads) {
+        memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
+        return 1;
+    }
+    if (rank >= head->ranks || extent == 0) {
+        return 0;
+    }
+    at =
+        dpari_segment_ranks(segment)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
+    return pread(segment->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
+{
+    if (segment->base && segment->fd < 0) {
+        dpari_segment_unmap_heaps(segment);
+    }
+    dpari_os_unmap(segment->base, segment->bytes);
+    segment->base = NULL;
+    dpari_os_close(segment->fd);
+    segment->fd = -1;
+}
+
+/* ---- life and death -------------------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
+                                                   int32_t ending)
+{
+    dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    uint32_t state = DPARI_LOAD(&record->state);
+    if (state == DPARI_RANK_LEFT) {
+        return;
+    }
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace an exit status that the launcher has
+                                           reported */
+        int32_t none = 0;
+        (void)DPARI_CLAIM(&record->ending, &none, ending);
+    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
+        __atomic_store_n(&record->ending, ending, __ATOMIC_RELAXED);
+    }
+    if (state != DPARI_RANK_DEAD &&
+        DPARI_CLAIM(&record->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_uncount(dpari_segment_head(segment), record);
+        dpari_ring_all(segment);
+    }
+}
+
+DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
+{
+    uint32_t said = DPARI_LOAD(&world->head->said);
+    while (said < turn) {
+        if (DPARI_CLAIM(&world->head->said, &said, turn)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *segment)
+{
+    return DPARI_LOAD(&dpari_segment_head(segment)->said) != 0;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *segment, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].state) == DPARI_RANK_LEFT;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].behind) != 0;
+}
+
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank)
+{
+    const dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
+}
+
+/* A rank that reported within the last DPARI_BEAT_FRESH seconds that it waits has not crashed. This
+ * saves reading /proc. */
+#define DPARI_BEAT_FRESH 0.1
+
+/* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
+ * which may take minutes. */
+static int dpari_rank_dumps(dpari_world *world, int32_t rank)
+{
+    const dpari_rank *record = &world->rank[rank];
+    return record->pids != 0 && record->pids == world->rank[world->me].pids &&
+           dpari_beat_age(world, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(record->pid);
+}
+
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
+{
+    uint32_t state = DPARI_LOAD(&world->rank[rank].state);
+    if (state != DPARI_RANK_HERE || world->threads || rank == world->me) {
+        return state;
+    }
+    if (dpari_os_is_held(world->segment.fd, rank)) {
+        if (dpari_rank_dumps(world, rank)) {
+            dpari_segment_ended(&world->segment, rank, DPARI_ENDING_DUMPS);
+        }
+        return DPARI_LOAD(&world->rank[rank].state);
+    }
+    /* a rank that leaves sets its state before it releases its lock: so read the state again */
+    state = DPARI_LOAD(&world->rank[rank].state);
+    if (state == DPARI_RANK_HERE) {
+        dpari_segment_ended(&world->segment, rank, 0);
+    }
+    return DPARI_LOAD(&world->rank[rank].state);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *text, const dpari_rank *record)
+{
+    int32_t ending = __atomic_load_n(&record->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&record->state);
+    if (state == DPARI_RANK_LEFT) {
+        dpar_text_put(text, " has left");
+    } else if (ending == DPARI_ENDING_DUMPS) {
+        dpar_text_put(text, " has crashed and is writing a core file");
+    } else if (ending < 0) {
+        dpari_text_print(text, " was killed by signal %ld", -(int64_t)ending);
+    } else {
+        dpar_text_put(text, " has ended");
+        if (ending > 0) {
+            dpari_text_print(text, " with status %d", ending);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank)
+{
+    const dpari_rank *record = &world->rank[rank];
+    /* The lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended. */
+    for (int32_t i = 0; i < 20; i++) {
+        if (DPARI_LOAD(&record->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&record->ending, __ATOMIC_RELAXED) != 0) {
+            break;
+        }
+        dpari_os_sleep(1e-3);
+    }
+    dpari_put_end(text, record);
+}
+
 /* ---- joining --------------------------------------------------------------------------------- */
 
 static int64_t dpari_view_bytes(const dpari_world *world)
@@ -10930,166 +11122,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     return status;
 }
 
-/* ---- flight recorder ------------------------------------------------------------------------- */
-
-/* A record as words. */
-typedef union dpari_flight_words {
-    dpari_flight f;
-    uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-} dpari_flight_words;
-
-/* Copies a record that another rank may be writing or reading at the same time. The copy is made
- * word by word with atomic accesses, so that no word is half old and half new. */
-static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
-{
-    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
-        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
-    }
-}
-
-DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number)
-{
-    const dpari_flight *from = &record->flight[number % DPARI_FLIGHTS];
-    dpari_flight_words now;
-    dpari_flight_copy(now.word, (const uint64_t *)(const void *)from);
-    return now.f;
-}
-
-DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence)
-{
-    dpari_flight f;
-    f.sequence = sequence;
-    f.count = call->count;
-    f.comm = 0;
-    f.kind = call->kind;
-    f.type = call->type;
-    f.op = call->op;
-    f.root = call->root;
-    f.tag = call->tag;
-    f.state = DPARI_FLIGHT_POSTED;
-    f.varies = call->variable_counts;
-    f.padding[0] = 0;
-    f.padding[1] = 0;
-    return f;
-}
-
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
-                                          const dpar_call *call)
-{
-    dpari_rank *record = &world->rank[world->me];
-    uint64_t number = record->flights;
-    dpari_flight_words now;
-    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
-    now.f = dpari_flight_of(call, sequence);
-    now.f.comm = comm;
-    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
-    DPARI_STORE(&record->flights, number + 1);
-    return (int64_t)number;
-}
-
-DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
-{
-    dpari_rank *record = &world->rank[world->me];
-    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
-        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
-                         __ATOMIC_RELAXED);
-    }
-}
-
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
-                                     int64_t sequence, dpari_flight *out)
-{
-    const dpari_rank *record = &world->rank[rank];
-    uint64_t n = DPARI_LOAD(&record->flights), k;
-    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
-        const dpari_flight f = dpari_flight_read(record, k - 1);
-        if (sequence == DPARI_FLIGHT_LAST ||
-            (sequence == DPARI_FLIGHT_LAST_FAILED && f.state == DPARI_FLIGHT_FAILED) ||
-            (f.comm == comm && f.sequence == sequence && f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
-            *out = f;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
-{
-    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
-    const char *name = dpar_call_name(flight->kind);
-    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
-        return;
-    }
-    if (own) {
-        name = flight->root == DPARI_CLOSE ? "close" : "split";
-    }
-    dpari_text_print(text, "%s #%ld", name, flight->sequence);
-    if (flight->kind == DPAR_CALL_BARRIER || own) {
-        return;
-    }
-    dpar_text_put(text, " (");
-    if (flight->varies) {
-        dpar_text_put(text, "pieces of ");
-    } else {
-        dpari_text_print(text, "%ld ", flight->count);
-    }
-    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
-    if (flight->type >= DPAR_TYPE_COUNT) {
-        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
-    }
-    if (flight->op != DPAR_COPY) {
-        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
-    }
-    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_text_print(text, "%s%d, tag %d",
-                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
-                         flight->root, flight->tag);
-    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
-               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
-        dpari_text_print(text, ", root %d", flight->root);
-    }
-    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
-        dpari_text_print(text, ", tag %d", flight->tag);
-    }
-    dpari_text_char(text, ')');
-}
-
-static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
-{
-    const char *state = " (in ";
-    if (flight->state == DPARI_FLIGHT_DONE) {
-        state = " (last done: ";
-    } else if (flight->state == DPARI_FLIGHT_FAILED) {
-        state = " (failed: ";
-    }
-    dpar_text_put(text, state);
-    dpari_flight_text(text, flight);
-    if (flight->comm != 0) {
-        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
-    }
-    dpari_text_char(text, ')');
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
-                                              int32_t rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
-        dpari_put_flight(text, &f);
-    } else {
-        dpar_text_put(text, " (it has begun no operation yet)");
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
-        dpari_put_flight(text, &f);
-    }
-}
-
 /* ==== comm/group.c ==== */
 
 /* Implements groups: the ranks of a world that share a communicator.
@@ -11171,9 +11203,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
 
 DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, dpar_why *why)
 {
-    const dpari_rank *first =
-        (const dpari_rank *)(const void *)(segment->base + sizeof(dpari_world_head));
-    const uint64_t ref = DPARI_LOAD(&first->member);
+    const uint64_t ref = DPARI_LOAD(&dpari_segment_ranks(segment)->member);
     dpari_abort record;
     if (ref == 0 ||
         !dpari_segment_copy(segment, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
@@ -18507,7 +18537,7 @@ DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void 
 
 /* ==== exchange/peer_wait.c ==== */
 
-/* Waits for a peer of an exchange. The waits of world.h do the spinning and sleeping; this file
+/* Waits for a peer of an exchange. The waits of wait.h do the spinning and sleeping; this file
  * decides when a wait has failed, and whose fault it is. */
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,

@@ -32,6 +32,9 @@
 #include "arrival.h"
 #include "copy_choice.h"
 #include "engine.h"
+#include "flight.h"
+#include "heap.h"
+#include "wait.h"
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */

@@ -9,7 +9,10 @@
 
 #include "../base/base_private.h"
 #include "engine.h"
+#include "flight.h"
+#include "heap.h"
 #include "os.h"
+#include "wait.h"
 #include "world.h"
 
 /* ---- the memory that follows a member -------------------------------------------------------- */
@@ -84,9 +87,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
 
 DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, dpar_why *why)
 {
-    const dpari_rank *first =
-        (const dpari_rank *)(const void *)(segment->base + sizeof(dpari_world_head));
-    const uint64_t ref = DPARI_LOAD(&first->member);
+    const uint64_t ref = DPARI_LOAD(&dpari_segment_ranks(segment)->member);
     dpari_abort record;
     if (ref == 0 ||
         !dpari_segment_copy(segment, ref + offsetof(dpari_member, abort), &record, sizeof record) ||

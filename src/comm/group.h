@@ -127,7 +127,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *group);
 
 /* ---- finding the rank that all wait for ----
  *
- * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * Ranks that wait report many times a second that they do, and for which rank (wait.h). A rank
  * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
  * function follows the chain of waits from a rank on, within the communicator, until it reaches
  * such a rank. *links is the number of steps. All ranks are numbers of the world. */

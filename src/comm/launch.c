@@ -30,6 +30,7 @@
 #include "launch.h"
 #include "../base/base_private.h"
 #include "comm.h"
+#include "flight.h"
 #include "group.h"
 #include "job.h"
 #include "launch_private.h"

@@ -29,7 +29,9 @@
 #include "../base/base_private.h"
 #include "../host/kernel.h"
 #include "copy_choice.h"
+#include "heap.h"
 #include "os.h"
+#include "wait.h"
 #include "world.h"
 
 enum {

@@ -11,6 +11,7 @@
 #include "comm.h"
 #include "engine.h"
 #include "group.h"
+#include "heap.h"
 #include "shm.h"
 #include "world.h"
 

@@ -19,9 +19,12 @@
 #include "comm.h"
 #include "engine.h"
 #include "arrival.h"
+#include "flight.h"
 #include "group.h"
+#include "heap.h"
 #include "os.h"
 #include "p2p.h"
+#include "wait.h"
 #include "world.h"
 
 /* A communicator of this rank. */

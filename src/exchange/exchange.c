@@ -9,9 +9,11 @@
 
 #include "../base/base_private.h"
 #include "../comm/engine.h"
+#include "../comm/flight.h"
 #include "../comm/group.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
+#include "../comm/wait.h"
 #include "peer_wait.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
