@@ -2595,6 +2595,8 @@ DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 /* Reads at most room - 1 bytes from the beginning of a file and appends a NUL. Returns the number
  * of bytes, or -1 and the text "" if the file cannot be opened. */
 DPARI_INTERNAL int64_t dpari_os_text(const char *path, char *text, size_t room);
+/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
+DPARI_INTERNAL int64_t dpari_os_number_in(const char *path, const char *key);
 /* Reads the digits at the beginning of a text, 0 if there are none, INT64_MAX if there are more
  * than
  * 18. Returns what follows them. */
@@ -2639,23 +2641,6 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
 /* Returns the number that this process's user has outside of its user namespace, if known,
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
-
-/* The available memory and processors, and what limits them. */
-typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX if unknown */
-    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
-    char group[128]; /* path of that group below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
-    int32_t padding;
-    uint64_t who; /* equal for processes of one control group, and so under one quota */
-} dpari_available;
-/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
- * to the root. Page cache that the system can drop counts as available. Processors are limited by
- * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
-DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
- * directory where groups are mounted. Lowers bytes and cpus of *a. */
-DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
  * 0. */
@@ -2882,6 +2867,27 @@ DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *task
  * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
+
+/* ==== comm/limits.h ==== */
+
+/* limits - private: the memory and processors that this process may use. */
+
+/* The available memory and processors, and what limits them. */
+typedef struct dpari_available {
+    int64_t bytes;   /* INT64_MAX if unknown */
+    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128]; /* path of that group below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int32_t padding;
+    uint64_t who; /* equal for processes of one control group, and so under one quota */
+} dpari_available;
+/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
+ * to the root. Page cache that the system can drop counts as available. Processors are limited by
+ * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
+DPARI_INTERNAL void dpari_limits_find(dpari_available *a);
+/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
+ * directory where groups are mounted. Lowers bytes and cpus of *a. */
+DPARI_INTERNAL void dpari_limits_groups(dpari_available *a, const char *text, const char *root);
 
 /* ==== comm/arrival.h ==== */
 
@@ -3748,7 +3754,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 /* ==== comm/os.c ==== */
 
 /* Wraps what dpar needs of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs,
- * control groups, reading another process's memory, and threads.
+ * reading another process's memory, sockets, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
  * other engines may call them at any time. Each one handles a missing feature itself, in one of two
@@ -4522,8 +4528,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 #endif
 }
 
-/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
-static int64_t dpari_os_number_in(const char *path, const char *key)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_number_in(const char *path, const char *key)
 {
     char text[4096];
     const char *at;
@@ -4559,170 +4564,6 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
         return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
-}
-
-/* ---- control groups: the limits of a container or a batch job ---------------------------------
- *
- * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. All of them are therefore read, from the process's own group up to the root. Version
- * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
-
-/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
- * have more than 300. */
-enum { DPARI_OS_PATH = 4096 };
-
-/* Reads a number from a file of a control group. Returns -1 if there is none. */
-static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
-{
-    char path[DPARI_OS_PATH + 32];
-    dpar_text out;
-    dpar_text_init(&out, path, sizeof path);
-    dpari_text_print(&out, "%s/%s", group, file);
-    return dpari_os_number_in(path, key);
-}
-
-/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
- * cache of files, which the system can drop. This library's shared memory is not part of that
- * cache, because the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
-{
-    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
-    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
-    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
-    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
-    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
-    const int row = version - 1;
-    const int64_t most = dpari_os_of_group(group, limits[row], "");
-    const int64_t used = dpari_os_of_group(group, uses[row], "");
-    int64_t left;
-    if (most < 0 || used < 0) {
-        return;
-    }
-    left = dpari_most(most - used, 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[row]), 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", active[row]), 0);
-    if (left < available->bytes) {
-        dpar_text out;
-        available->bytes = left;
-        available->most = most;
-        dpar_text_init(&out, available->group, sizeof available->group);
-        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
-    }
-}
-
-/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
- * processor time that the group may use in each period. */
-static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
-{
-    int64_t quota, period;
-    if (version == 1) {
-        quota = dpari_os_of_group(group, "cpu.cfs_quota_us", "");
-        period = dpari_os_of_group(group, "cpu.cfs_period_us", "");
-    } else { /* one line "quota period" */
-        quota = dpari_os_of_group(group, "cpu.max", "");
-        period = dpari_os_of_group(group, "cpu.max", " ");
-    }
-    if (quota > 0 && period > 0) {
-        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
-    }
-}
-
-/* True if `name` is one of the names in [list, end), which commas separate. */
-static int dpari_os_lists(const char *list, const char *end, const char *name)
-{
-    const size_t length = strlen(name);
-    while (list < end) {
-        const char *comma = list;
-        while (comma < end && *comma != ',') {
-            comma++;
-        }
-        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
-            return 1;
-        }
-        list = comma + 1;
-    }
-    return 0;
-}
-
-/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
- * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
- * own group is mounted as the root. Groups in the part that it does not see have no files and so
- * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
-DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
-                                               size_t bytes, const char *root)
-{
-    const char *const end = line + bytes;
-    const char *list = (const char *)memchr(line, ':', bytes);
-    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
-    char group[DPARI_OS_PATH];
-    size_t least, length;
-    int version, memory, cpu;
-    dpar_text out;
-    if (!path) {
-        return;
-    }
-    version = path == list + 1 ? 2 : 1;
-    memory = version == 2 || dpari_os_lists(list + 1, path, "memory");
-    cpu = version == 2 || dpari_os_lists(list + 1, path, "cpu");
-    if (!memory && !cpu) {
-        return;
-    }
-    dpar_text_init(&out, group, sizeof group);
-    dpar_text_put(&out, root);
-    if (version == 1) {
-        dpar_text_put(&out, memory ? "/memory" : "/cpu");
-    }
-    least = strlen(group);
-    length = (size_t)(end - path - 1);
-    if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: read only the root */
-    }
-    memcpy(group + least, path + 1, length);
-    length += least;
-    while (length > least && group[length - 1] == '/') {
-        length--;
-    }
-    group[length] = '\0';
-    for (;;) {
-        if (memory) {
-            dpari_os_group(available, group, strlen(root), version);
-        }
-        if (cpu) {
-            dpari_os_group_cpus(available, group, version);
-        }
-        if (length <= least) {
-            return;
-        }
-        while (length > least && group[length - 1] != '/') {
-            length--;
-        }
-        length -= length > least;
-        group[length] = '\0';
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const char *text,
-                                               const char *root)
-{
-    while (*text) {
-        const char *end = strchr(text, '\n');
-        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        dpari_os_group_line(available, text, bytes, root);
-        text += bytes + (end != NULL);
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
-{
-    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
-    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    available->most = 0;
-    available->group[0] = '\0';
-    available->cpus = INT32_MAX;
-    (void)dpari_os_text("/proc/self/cgroup", text, sizeof text);
-    available->who = dpari_os_hash(dpari_os_namespace("cgroup"), text, strlen(text));
-    dpari_os_groups(available, text, "/sys/fs/cgroup");
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -4812,6 +4653,173 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
         dpari_os_error(&out, number);
     }
     return DPAR_E_SYSTEM;
+}
+
+/* ==== comm/limits.c ==== */
+
+/* Finds the limits of the machine and of control groups, which a container or a batch job has.
+ *
+ * A process is in one group of each hierarchy, and every group around that group may have a limit
+ * of its own. All of them are therefore read, from the process's own group up to the root. Version
+ * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
+
+/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
+ * have more than 300. */
+enum { DPARI_LIMITS_PATH = 4096 };
+
+/* Reads a number from a file of a control group. Returns -1 if there is none. */
+static int64_t dpari_limits_number(const char *group, const char *file, const char *key)
+{
+    char path[DPARI_LIMITS_PATH + 32];
+    dpar_text out;
+    dpar_text_init(&out, path, sizeof path);
+    dpari_text_print(&out, "%s/%s", group, file);
+    return dpari_os_number_in(path, key);
+}
+
+/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
+ * cache of files, which the system can drop. This library's shared memory is not part of that
+ * cache, because the system counts it as anonymous. */
+static void dpari_limits_memory(dpari_available *available, const char *group, size_t root,
+                                int version)
+{
+    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
+    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
+    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
+    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
+    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
+    const int row = version - 1;
+    const int64_t most = dpari_limits_number(group, limits[row], "");
+    const int64_t used = dpari_limits_number(group, uses[row], "");
+    int64_t left;
+    if (most < 0 || used < 0) {
+        return;
+    }
+    left = dpari_most(most - used, 0) +
+           dpari_most(dpari_limits_number(group, "memory.stat", inactive[row]), 0) +
+           dpari_most(dpari_limits_number(group, "memory.stat", active[row]), 0);
+    if (left < available->bytes) {
+        dpar_text out;
+        available->bytes = left;
+        available->most = most;
+        dpar_text_init(&out, available->group, sizeof available->group);
+        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
+    }
+}
+
+/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
+ * processor time that the group may use in each period. */
+static void dpari_limits_cpus(dpari_available *available, const char *group, int version)
+{
+    int64_t quota, period;
+    if (version == 1) {
+        quota = dpari_limits_number(group, "cpu.cfs_quota_us", "");
+        period = dpari_limits_number(group, "cpu.cfs_period_us", "");
+    } else { /* one line "quota period" */
+        quota = dpari_limits_number(group, "cpu.max", "");
+        period = dpari_limits_number(group, "cpu.max", " ");
+    }
+    if (quota > 0 && period > 0) {
+        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
+    }
+}
+
+/* True if `name` is one of the names in [list, end), which commas separate. */
+static int dpari_limits_lists(const char *list, const char *end, const char *name)
+{
+    const size_t length = strlen(name);
+    while (list < end) {
+        const char *comma = list;
+        while (comma < end && *comma != ',') {
+            comma++;
+        }
+        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
+            return 1;
+        }
+        list = comma + 1;
+    }
+    return 0;
+}
+
+/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
+ * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
+ * own group is mounted as the root. Groups in the part that it does not see have no files and so
+ * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
+DPARI_STATIC_NOINLINE void dpari_limits_line(dpari_available *available, const char *line,
+                                             size_t bytes, const char *root)
+{
+    const char *const end = line + bytes;
+    const char *list = (const char *)memchr(line, ':', bytes);
+    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+    char group[DPARI_LIMITS_PATH];
+    size_t least, length;
+    int version, memory, cpu;
+    dpar_text out;
+    if (!path) {
+        return;
+    }
+    version = path == list + 1 ? 2 : 1;
+    memory = version == 2 || dpari_limits_lists(list + 1, path, "memory");
+    cpu = version == 2 || dpari_limits_lists(list + 1, path, "cpu");
+    if (!memory && !cpu) {
+        return;
+    }
+    dpar_text_init(&out, group, sizeof group);
+    dpar_text_put(&out, root);
+    if (version == 1) {
+        dpar_text_put(&out, memory ? "/memory" : "/cpu");
+    }
+    least = strlen(group);
+    length = (size_t)(end - path - 1);
+    if (least + length + 1 > sizeof group) {
+        length = 0; /* the path is too long: read only the root */
+    }
+    memcpy(group + least, path + 1, length);
+    length += least;
+    while (length > least && group[length - 1] == '/') {
+        length--;
+    }
+    group[length] = '\0';
+    for (;;) {
+        if (memory) {
+            dpari_limits_memory(available, group, strlen(root), version);
+        }
+        if (cpu) {
+            dpari_limits_cpus(available, group, version);
+        }
+        if (length <= least) {
+            return;
+        }
+        while (length > least && group[length - 1] != '/') {
+            length--;
+        }
+        length -= length > least;
+        group[length] = '\0';
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_limits_groups(dpari_available *available, const char *text,
+                                                   const char *root)
+{
+    while (*text) {
+        const char *end = strchr(text, '\n');
+        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
+        dpari_limits_line(available, text, bytes, root);
+        text += bytes + (end != NULL);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_limits_find(dpari_available *available)
+{
+    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    char text[2 * DPARI_LIMITS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
+    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    available->most = 0;
+    available->group[0] = '\0';
+    available->cpus = INT32_MAX;
+    (void)dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    available->who = dpari_os_hash(dpari_os_namespace("cgroup"), text, strlen(text));
+    dpari_limits_groups(available, text, "/sys/fs/cgroup");
 }
 
 /* ==== host/cpu.c ==== */
@@ -10104,7 +10112,7 @@ static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
     int64_t before = 1;
     for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
         before = DPARI_ADD(&world->head->taking, take);
-        dpari_os_available(&now);
+        dpari_limits_find(&now);
         if (before + take <= now.bytes) {
             return 0;
         }
@@ -10223,7 +10231,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
                                          refused */
         return;
     }
-    dpari_os_available(&now);
+    dpari_limits_find(&now);
     dpar_text_put(text, "out of memory");
     if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(text, ": %ld left of %ld of control group %s", now.bytes, now.most,
@@ -11106,7 +11114,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     DPARI_STORE(&record->cpu, world->cpu); /* ranks that arrived before look at it */
     *world->probe = dpari_world_word(world, world->me);
     record->probe = (uint64_t)(uintptr_t)world->probe;
-    dpari_os_available(&available);
+    dpari_limits_find(&available);
     record->quota = available.cpus;
     record->group = available.who;
     record->pid_space = dpari_os_namespace("pid");
@@ -13422,11 +13430,6 @@ static dpari_p2p_cell *dpari_p2p_room(dpari_world *world, dpari_p2p_link *link)
     return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
 }
 
-static char *dpari_p2p_out_block(const dpari_p2p_link *link)
-{
-    return link->out->block[link->out_next % DPARI_P2P_CELLS];
-}
-
 /* Publishes the record in the next cell. */
 static void dpari_p2p_push(dpari_world *world, dpari_p2p_link *link, dpari_p2p_cell *cell)
 {
@@ -13526,7 +13529,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p2p, dpari_p2p_link *link, int3
     } else if (bytes <= DPARI_P2P_INLINE) {
         dpari_p2p_copy(cell->payload, work->call.in, bytes);
     } else {
-        dpari_p2p_copy(dpari_p2p_out_block(link), work->call.in, first);
+        dpari_p2p_copy(link->out->block[link->out_next % DPARI_P2P_CELLS], work->call.in, first);
         work->state[DPARI_P2P_AT] = first;
         phase = DPARI_P2P_SENDING;
     }
@@ -13540,6 +13543,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
     const int64_t bytes = work->state[DPARI_P2P_BYTES];
     while (work->state[DPARI_P2P_AT] < bytes) {
         const int64_t at = work->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        char *block = link->out->block[link->out_next % DPARI_P2P_CELLS];
         dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
@@ -13548,7 +13552,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
         cell->head.kind = DPARI_P2P_IS_DATA;
         cell->head.bytes = at;
         cell->head.tag = (int32_t)piece;
-        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : block,
                        (const char *)work->call.in + at, piece);
         dpari_p2p_push(world, link, cell);
         work->state[DPARI_P2P_AT] = at + piece;
@@ -14946,30 +14950,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     return lost ? DPAR_E_ARG : status;
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
-                                              dpar_comm **out);
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                               dpar_why *why);
-
-static void dpari_engine_shm(dpar_engine *e)
-{
-    memset(e, 0, sizeof *e);
-    memcpy(e->name, "shm", 4);
-    e->run = dpari_shm_run;
-    e->post = dpari_shm_post;
-    e->test = dpari_shm_test;
-    e->wait = dpari_shm_wait;
-    e->batch = dpari_shm_batch;
-    e->split = dpari_shm_split;
-    e->shrink = dpari_shm_shrink;
-    e->alloc = dpari_shm_alloc;
-    e->release = dpari_shm_release;
-    e->progress = dpari_shm_progress;
-    e->abort = dpari_shm_abort;
-    e->report = dpari_shm_report;
-    e->describe = dpari_shm_describe;
-    e->close = dpari_shm_close;
-}
+static void dpari_engine_shm(dpar_engine *e); /* at the end of this file */
 
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 {
@@ -15346,6 +15327,28 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
     return status;
 }
 
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static void dpari_engine_shm(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "shm", 4);
+    e->run = dpari_shm_run;
+    e->post = dpari_shm_post;
+    e->test = dpari_shm_test;
+    e->wait = dpari_shm_wait;
+    e->batch = dpari_shm_batch;
+    e->split = dpari_shm_split;
+    e->shrink = dpari_shm_shrink;
+    e->alloc = dpari_shm_alloc;
+    e->release = dpari_shm_release;
+    e->progress = dpari_shm_progress;
+    e->abort = dpari_shm_abort;
+    e->report = dpari_shm_report;
+    e->describe = dpari_shm_describe;
+    e->close = dpari_shm_close;
+}
+
 /* ==== comm/peer_arrays.c ==== */
 
 /* Lets a rank read the registered arrays of all other ranks in place. peer_arrays.h has the calls
@@ -15441,7 +15444,7 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
  * are not set; missing ones are NULL. */
 typedef struct dpari_job_row {
     const char *title;
-    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+    const char *rank[3], *size[3], *local_rank[3], *local_size[3];
 } dpari_job_row;
 
 /* Does what getenv does, which the library does not call (tools/lint). */
@@ -15786,15 +15789,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
                                                  dpar_launcher_info *job, dpar_why *why)
 {
     const dpari_job_row row = dpari_job_row_of(launcher);
-    dpar_status status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_rank, 2, -1, &job->local_rank, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_size, 2, -1, &job->local_size, why);
+    const char *const *const names[] = {row.rank, row.size, row.local_rank, row.local_size};
+    int32_t *const values[] = {&job->rank, &job->size, &job->local_rank, &job->local_size};
+    dpar_status status = DPAR_OK;
+    for (int i = 0; i < 4 && status == DPAR_OK; i++) {
+        status = dpari_job_value(site, names[i], 3, -1, values[i], why);
     }
     if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
         job->size = dpari_job_nodefile(site);
@@ -15804,7 +15803,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
         const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
         const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
-            dpari_job_pick(site, row.rank, 2, &present);
+            dpari_job_pick(site, row.rank, 3, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
             return dpari_wrong(why, "%s: %s is set but %s", row.title, present, missing);
         }

@@ -4,6 +4,7 @@
 #include "heap.h"
 
 #include "../base/base_private.h"
+#include "limits.h"
 
 /* ---- extents --------------------------------------------------------------------------------- */
 
@@ -247,7 +248,7 @@ static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
     int64_t before = 1;
     for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
         before = DPARI_ADD(&world->head->taking, take);
-        dpari_os_available(&now);
+        dpari_limits_find(&now);
         if (before + take <= now.bytes) {
             return 0;
         }
@@ -366,7 +367,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
                                          refused */
         return;
     }
-    dpari_os_available(&now);
+    dpari_limits_find(&now);
     dpar_text_put(text, "out of memory");
     if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(text, ": %ld left of %ld of control group %s", now.bytes, now.most,

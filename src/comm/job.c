@@ -14,7 +14,7 @@
  * are not set; missing ones are NULL. */
 typedef struct dpari_job_row {
     const char *title;
-    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+    const char *rank[3], *size[3], *local_rank[3], *local_size[3];
 } dpari_job_row;
 
 /* Does what getenv does, which the library does not call (tools/lint). */
@@ -359,15 +359,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
                                                  dpar_launcher_info *job, dpar_why *why)
 {
     const dpari_job_row row = dpari_job_row_of(launcher);
-    dpar_status status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_rank, 2, -1, &job->local_rank, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_size, 2, -1, &job->local_size, why);
+    const char *const *const names[] = {row.rank, row.size, row.local_rank, row.local_size};
+    int32_t *const values[] = {&job->rank, &job->size, &job->local_rank, &job->local_size};
+    dpar_status status = DPAR_OK;
+    for (int i = 0; i < 4 && status == DPAR_OK; i++) {
+        status = dpari_job_value(site, names[i], 3, -1, values[i], why);
     }
     if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
         job->size = dpari_job_nodefile(site);
@@ -377,7 +373,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
         const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
         const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
-            dpari_job_pick(site, row.rank, 2, &present);
+            dpari_job_pick(site, row.rank, 3, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
             return dpari_wrong(why, "%s: %s is set but %s", row.title, present, missing);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Wraps what dpar needs of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs,
- * control groups, reading another process's memory, and threads.
+ * reading another process's memory, sockets, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
  * other engines may call them at any time. Each one handles a missing feature itself, in one of two
@@ -777,8 +777,7 @@ DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 #endif
 }
 
-/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
-static int64_t dpari_os_number_in(const char *path, const char *key)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_number_in(const char *path, const char *key)
 {
     char text[4096];
     const char *at;
@@ -814,170 +813,6 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
         return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
-}
-
-/* ---- control groups: the limits of a container or a batch job ---------------------------------
- *
- * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. All of them are therefore read, from the process's own group up to the root. Version
- * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
-
-/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
- * have more than 300. */
-enum { DPARI_OS_PATH = 4096 };
-
-/* Reads a number from a file of a control group. Returns -1 if there is none. */
-static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
-{
-    char path[DPARI_OS_PATH + 32];
-    dpar_text out;
-    dpar_text_init(&out, path, sizeof path);
-    dpari_text_print(&out, "%s/%s", group, file);
-    return dpari_os_number_in(path, key);
-}
-
-/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
- * cache of files, which the system can drop. This library's shared memory is not part of that
- * cache, because the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
-{
-    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
-    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
-    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
-    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
-    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
-    const int row = version - 1;
-    const int64_t most = dpari_os_of_group(group, limits[row], "");
-    const int64_t used = dpari_os_of_group(group, uses[row], "");
-    int64_t left;
-    if (most < 0 || used < 0) {
-        return;
-    }
-    left = dpari_most(most - used, 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[row]), 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", active[row]), 0);
-    if (left < available->bytes) {
-        dpar_text out;
-        available->bytes = left;
-        available->most = most;
-        dpar_text_init(&out, available->group, sizeof available->group);
-        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
-    }
-}
-
-/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
- * processor time that the group may use in each period. */
-static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
-{
-    int64_t quota, period;
-    if (version == 1) {
-        quota = dpari_os_of_group(group, "cpu.cfs_quota_us", "");
-        period = dpari_os_of_group(group, "cpu.cfs_period_us", "");
-    } else { /* one line "quota period" */
-        quota = dpari_os_of_group(group, "cpu.max", "");
-        period = dpari_os_of_group(group, "cpu.max", " ");
-    }
-    if (quota > 0 && period > 0) {
-        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
-    }
-}
-
-/* True if `name` is one of the names in [list, end), which commas separate. */
-static int dpari_os_lists(const char *list, const char *end, const char *name)
-{
-    const size_t length = strlen(name);
-    while (list < end) {
-        const char *comma = list;
-        while (comma < end && *comma != ',') {
-            comma++;
-        }
-        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
-            return 1;
-        }
-        list = comma + 1;
-    }
-    return 0;
-}
-
-/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
- * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
- * own group is mounted as the root. Groups in the part that it does not see have no files and so
- * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
-DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
-                                               size_t bytes, const char *root)
-{
-    const char *const end = line + bytes;
-    const char *list = (const char *)memchr(line, ':', bytes);
-    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
-    char group[DPARI_OS_PATH];
-    size_t least, length;
-    int version, memory, cpu;
-    dpar_text out;
-    if (!path) {
-        return;
-    }
-    version = path == list + 1 ? 2 : 1;
-    memory = version == 2 || dpari_os_lists(list + 1, path, "memory");
-    cpu = version == 2 || dpari_os_lists(list + 1, path, "cpu");
-    if (!memory && !cpu) {
-        return;
-    }
-    dpar_text_init(&out, group, sizeof group);
-    dpar_text_put(&out, root);
-    if (version == 1) {
-        dpar_text_put(&out, memory ? "/memory" : "/cpu");
-    }
-    least = strlen(group);
-    length = (size_t)(end - path - 1);
-    if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: read only the root */
-    }
-    memcpy(group + least, path + 1, length);
-    length += least;
-    while (length > least && group[length - 1] == '/') {
-        length--;
-    }
-    group[length] = '\0';
-    for (;;) {
-        if (memory) {
-            dpari_os_group(available, group, strlen(root), version);
-        }
-        if (cpu) {
-            dpari_os_group_cpus(available, group, version);
-        }
-        if (length <= least) {
-            return;
-        }
-        while (length > least && group[length - 1] != '/') {
-            length--;
-        }
-        length -= length > least;
-        group[length] = '\0';
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const char *text,
-                                               const char *root)
-{
-    while (*text) {
-        const char *end = strchr(text, '\n');
-        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        dpari_os_group_line(available, text, bytes, root);
-        text += bytes + (end != NULL);
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_os_available(dpari_available *available)
-{
-    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
-    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    available->most = 0;
-    available->group[0] = '\0';
-    available->cpus = INT32_MAX;
-    (void)dpari_os_text("/proc/self/cgroup", text, sizeof text);
-    available->who = dpari_os_hash(dpari_os_namespace("cgroup"), text, strlen(text));
-    dpari_os_groups(available, text, "/sys/fs/cgroup");
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

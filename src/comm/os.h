@@ -182,6 +182,8 @@ DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 /* Reads at most room - 1 bytes from the beginning of a file and appends a NUL. Returns the number
  * of bytes, or -1 and the text "" if the file cannot be opened. */
 DPARI_INTERNAL int64_t dpari_os_text(const char *path, char *text, size_t room);
+/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
+DPARI_INTERNAL int64_t dpari_os_number_in(const char *path, const char *key);
 /* Reads the digits at the beginning of a text, 0 if there are none, INT64_MAX if there are more
  * than
  * 18. Returns what follows them. */
@@ -226,23 +228,6 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
 /* Returns the number that this process's user has outside of its user namespace, if known,
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
-
-/* The available memory and processors, and what limits them. */
-typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX if unknown */
-    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
-    char group[128]; /* path of that group below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
-    int32_t padding;
-    uint64_t who; /* equal for processes of one control group, and so under one quota */
-} dpari_available;
-/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
- * to the root. Page cache that the system can drop counts as available. Processors are limited by
- * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
-DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
- * directory where groups are mounted. Lowers bytes and cpus of *a. */
-DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
  * 0. */

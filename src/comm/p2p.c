@@ -375,11 +375,6 @@ static dpari_p2p_cell *dpari_p2p_room(dpari_world *world, dpari_p2p_link *link)
     return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
 }
 
-static char *dpari_p2p_out_block(const dpari_p2p_link *link)
-{
-    return link->out->block[link->out_next % DPARI_P2P_CELLS];
-}
-
 /* Publishes the record in the next cell. */
 static void dpari_p2p_push(dpari_world *world, dpari_p2p_link *link, dpari_p2p_cell *cell)
 {
@@ -479,7 +474,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p2p, dpari_p2p_link *link, int3
     } else if (bytes <= DPARI_P2P_INLINE) {
         dpari_p2p_copy(cell->payload, work->call.in, bytes);
     } else {
-        dpari_p2p_copy(dpari_p2p_out_block(link), work->call.in, first);
+        dpari_p2p_copy(link->out->block[link->out_next % DPARI_P2P_CELLS], work->call.in, first);
         work->state[DPARI_P2P_AT] = first;
         phase = DPARI_P2P_SENDING;
     }
@@ -493,6 +488,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
     const int64_t bytes = work->state[DPARI_P2P_BYTES];
     while (work->state[DPARI_P2P_AT] < bytes) {
         const int64_t at = work->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        char *block = link->out->block[link->out_next % DPARI_P2P_CELLS];
         dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
@@ -501,7 +497,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
         cell->head.kind = DPARI_P2P_IS_DATA;
         cell->head.bytes = at;
         cell->head.tag = (int32_t)piece;
-        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : block,
                        (const char *)work->call.in + at, piece);
         dpari_p2p_push(world, link, cell);
         work->state[DPARI_P2P_AT] = at + piece;

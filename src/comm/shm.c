@@ -830,30 +830,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     return lost ? DPAR_E_ARG : status;
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
-                                              dpar_comm **out);
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                               dpar_why *why);
-
-static void dpari_engine_shm(dpar_engine *e)
-{
-    memset(e, 0, sizeof *e);
-    memcpy(e->name, "shm", 4);
-    e->run = dpari_shm_run;
-    e->post = dpari_shm_post;
-    e->test = dpari_shm_test;
-    e->wait = dpari_shm_wait;
-    e->batch = dpari_shm_batch;
-    e->split = dpari_shm_split;
-    e->shrink = dpari_shm_shrink;
-    e->alloc = dpari_shm_alloc;
-    e->release = dpari_shm_release;
-    e->progress = dpari_shm_progress;
-    e->abort = dpari_shm_abort;
-    e->report = dpari_shm_report;
-    e->describe = dpari_shm_describe;
-    e->close = dpari_shm_close;
-}
+static void dpari_engine_shm(dpar_engine *e); /* at the end of this file */
 
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 {
@@ -1228,4 +1205,26 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
     }
     dpari_unlock(shm->node);
     return status;
+}
+
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static void dpari_engine_shm(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "shm", 4);
+    e->run = dpari_shm_run;
+    e->post = dpari_shm_post;
+    e->test = dpari_shm_test;
+    e->wait = dpari_shm_wait;
+    e->batch = dpari_shm_batch;
+    e->split = dpari_shm_split;
+    e->shrink = dpari_shm_shrink;
+    e->alloc = dpari_shm_alloc;
+    e->release = dpari_shm_release;
+    e->progress = dpari_shm_progress;
+    e->abort = dpari_shm_abort;
+    e->report = dpari_shm_report;
+    e->describe = dpari_shm_describe;
+    e->close = dpari_shm_close;
 }

@@ -9,6 +9,7 @@
 
 #include "../base/base_private.h"
 #include "heap.h"
+#include "limits.h"
 #include "wait.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
@@ -662,7 +663,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     DPARI_STORE(&record->cpu, world->cpu); /* ranks that arrived before look at it */
     *world->probe = dpari_world_word(world, world->me);
     record->probe = (uint64_t)(uintptr_t)world->probe;
-    dpari_os_available(&available);
+    dpari_limits_find(&available);
     record->quota = available.cpus;
     record->group = available.who;
     record->pid_space = dpari_os_namespace("pid");
