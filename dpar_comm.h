@@ -1003,6 +1003,14 @@ DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
  * stderr was closed, and what the program prints would be written into it. Returns -1 and errno if
  * fd is -1 or no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
+/* Closes a descriptor; -1 does nothing. */
+DPARI_API void dpari_os_close(int fd);
+/* Make a socket, or accept a connection: with a descriptor of 3 or more, which exec closes, and
+ * whose calls do not block. Return -1 and errno on failure. */
+DPARI_API int dpari_os_socket(int family, int kind);
+DPARI_API int dpari_os_accept(int listener);
+/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
+DPARI_API int dpari_os_poll(int fd, short events, double until);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
@@ -1036,20 +1044,6 @@ DPARI_API uint64_t dpari_os_namespace(const char *kind);
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
 
-/* The available memory and processors, and what limits them. */
-typedef struct dpari_available {
-    int64_t bytes;      /* INT64_MAX if unknown */
-    int64_t most;       /* limit of the control group; 0 if only the machine limits the memory */
-    char group[128];    /* path of that group below the directory where groups are mounted */
-    int32_t cpus;       /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
-    int32_t hundredths; /* of a processor that quotas allow; INT32_MAX if unlimited */
-    uint64_t who;       /* equal for processes of one control group, and so under one quota */
-} dpari_available;
-/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
- * to the root. Page cache that the system can drop counts as available. Processors are limited by
- * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
-DPARI_API void dpari_os_available(dpari_available *a);
-
 /* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
  * The handle is the system's. */
 typedef struct dpari_thread {
@@ -1060,6 +1054,24 @@ DPARI_API void dpari_os_join(dpari_thread thread);
 
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *text, int number);
+
+/* ==== comm/limits.h ==== */
+
+/* limits - private: the memory and processors that this process may use. */
+
+/* The available memory and processors, and what limits them. */
+typedef struct dpari_available {
+    int64_t bytes;   /* INT64_MAX if unknown */
+    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128]; /* path of that group below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int32_t hundredths; /* hundredths of a processor that they allow; INT32_MAX if unlimited */
+    uint64_t who; /* equal for processes of one control group, and so under one quota */
+} dpari_available;
+/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
+ * to the root. Page cache that the system can drop counts as available. Processors are limited by
+ * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
+DPARI_API void dpari_limits_find(dpari_available *a);
 
 /* ==== host/cpu.h ==== */
 
@@ -1108,6 +1120,9 @@ DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_wo
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);
 DPARI_API int dpari_kind_sends(int32_t kind);
+/* Returns a call with these fields, in which all others are 0 or NULL. */
+DPARI_API dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count,
+                               int32_t type);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);
@@ -1201,9 +1216,9 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation);
 
 /* ==== comm/world.h ==== */
 
-/* world - the ranks that share one mapping: their states, their memory, how one rank waits for
- * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
- * engine; group.h, collectives.h, p2p.h and shm.h build on it.
+/* world - the ranks that share one mapping: the layout of their shared memory, how they join and
+ * how they end. Private. wait.h, heap.h and flight.h have the other functions of a world; group.h,
+ * collectives.h, p2p.h and shm.h build on them.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
@@ -1389,22 +1404,19 @@ typedef struct dpari_world {
     uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
-/* ---- memory ---- */
+/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
+DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
+/* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
+ * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
+DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
+/* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
-/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
- * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
- * O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
-                               int64_t *within);
-/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
-DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
-/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
-DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
-/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
- * (...)". */
-DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
+/* ==== comm/wait.h ==== */
 
-/* ---- waiting ----
+/* wait - private: how one rank of a world waits for another, and wakes it. */
+
+/* A wait:
  *
  *     dpari_zero(&t, sizeof t);
  *     while (!condition) {
@@ -1438,16 +1450,31 @@ DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting);
 /* Stores the word and wakes the ranks that sleep until this rank publishes something. */
 DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value);
 
-/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
-DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
+/* ==== comm/heap.h ==== */
+
+/* heap - private: the heaps of a world, whose memory all ranks reach by refs (world.h). */
+
+/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
+ * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
+ * O(log allocations). */
+DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
+                               int64_t *within);
+/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
+DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
+/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
+DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
+/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
+ * (...)". */
+DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
+
+/* ==== comm/flight.h ==== */
+
+/* flight - private: the flight recorder, which keeps the last operations of each rank for messages
+ * and dpar_comm_report. */
+
 /* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
  * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
-/* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
- * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
-DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
-/* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
-DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
@@ -1573,7 +1600,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *group);
 
 /* ---- finding the rank that all wait for ----
  *
- * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * Ranks that wait report many times a second that they do, and for which rank (wait.h). A rank
  * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
  * function follows the chain of waits from a rank on, within the communicator, until it reaches
  * such a rank. *links is the number of steps. All ranks are numbers of the world. */
@@ -1588,8 +1615,9 @@ DPARI_API void dpari_put_place(dpar_text *text, const dpari_group *group);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
 DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *text);
-/* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
-DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
+/* Breaks the communicator because dpari_at returned NULL for this ref. work: the operation that
+ * needs it, which the message then names; NULL if there is none. */
+DPARI_API dpar_status dpari_group_unmapped(dpari_group *group, const dpar_work *work, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
@@ -2572,6 +2600,9 @@ DPARI_FN int dpari_exchange_sends(const dpari_exchange *x, int32_t i)
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+#if !defined(MSG_NOSIGNAL) /* os.c then sets SO_NOSIGPIPE */
+#define MSG_NOSIGNAL 0
+#endif
 
 /* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
  * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. If a system header
@@ -2603,8 +2634,9 @@ DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
 /* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
-DPARI_INTERNAL int64_t dpari_os_addresses(void);
+/* Returns a limit of this process in bytes: RLIMIT_AS for addresses (ulimit -v), RLIMIT_FSIZE for
+ * files (ulimit -f). INT64_MAX if unlimited. */
+DPARI_INTERNAL int64_t dpari_os_limit(int resource);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
@@ -2620,6 +2652,17 @@ DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
 DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
+/* Reads at most room - 1 bytes from the beginning of a file and appends a NUL. Returns the number
+ * of bytes, or -1 and the text "" if the file cannot be opened. */
+DPARI_INTERNAL int64_t dpari_os_text(const char *path, char *text, size_t room);
+/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
+DPARI_INTERNAL int64_t dpari_os_number_in(const char *path, const char *key);
+/* Reads the digits at the beginning of a text, 0 if there are none, INT64_MAX if there are more
+ * than
+ * 18. Returns what follows them. */
+DPARI_INTERNAL const char *dpari_os_digits(const char *text, int64_t *number);
+/* Returns how many CPUs are in a set. */
+DPARI_INTERNAL int32_t dpari_os_cpu_count(const uint64_t mask[DPARI_CPU_WORDS]);
 /* Returns the first CPU of the last-level cache that all these CPUs share, or -1 if they share none
  * or that is unknown. */
 DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
@@ -2641,6 +2684,15 @@ DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
  * if the system cannot tell. */
 DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
+/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
+ * too. */
+DPARI_INTERNAL int dpari_os_milliseconds(double seconds);
+
+/* Continues a hash (64-bit FNV-1a) with n bytes. It begins with DPARI_OS_HASH. */
+#define DPARI_OS_HASH UINT64_C(14695981039346656037)
+DPARI_INTERNAL uint64_t dpari_os_hash(uint64_t h, const void *bytes, size_t n);
+/* Appends 16 hexadecimal digits. */
+DPARI_INTERNAL void dpari_os_put_hex(dpar_text *text, uint64_t number);
 /* Returns a random number, different for each call on any machine. */
 DPARI_INTERNAL uint64_t dpari_os_random(void);
 /* Returns one zeroed page that reads as zeros in children that this process forks, or NULL if there
@@ -2650,15 +2702,43 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
- * directory where groups are mounted. Lowers bytes, cpus and hundredths of *a. */
-DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
-
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
  * 0. */
 DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
+/* ==== comm/limits.h ==== */
+
+/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
+ * directory where groups are mounted. Lowers bytes, cpus and hundredths of *a. */
+DPARI_INTERNAL void dpari_limits_groups(dpari_available *a, const char *text, const char *root);
+
+/* ==== comm/copy_choice.h ==== */
+
+/* Returns the record of the class for copies of `bytes` bytes. pace is [DPARI_PACES]. */
+DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
+/* Chooses the method of the next copy: the ring if it is at least 15 % faster, otherwise the
+ * kernel. Now and then it tries the other method, in case that has become faster. */
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
+/* Records the time that a copy with this method took. */
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
+
 /* ==== comm/world.h ==== */
+
+DPARI_FN int64_t dpari_in_units(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Return the head of a segment and its ranks. */
+DPARI_FN dpari_world_head *dpari_segment_head(const dpari_segment *segment)
+{
+    return (dpari_world_head *)(void *)segment->base;
+}
+
+DPARI_FN dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
+{
+    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
+}
 
 /* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
@@ -2669,6 +2749,8 @@ DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ra
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
+/* Returns the deadline of an operation that the options select, in seconds; 0 if there is none. */
+DPARI_INTERNAL double dpari_world_timeout(const dpar_world_desc *options);
 /* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
  * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me, int32_t own,
@@ -2678,8 +2760,8 @@ DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32
  * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
  * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *world, uint64_t member, dpar_why *why);
-/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
- * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+/* Records that a rank has ended, with an exit status or by -signal, and wakes all others, so that
+ * all waits for it end at once. ending: 0 if unknown. A rank that left in order stays
  * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *segment, int32_t rank, int32_t ending);
 /* True if any rank has printed an error. */
@@ -2693,21 +2775,10 @@ DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_
 /* Announces that this rank leaves, and frees its view of the world. */
 DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 
-/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
- * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
- * world->lacks and world->number. */
-DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
-                                            void **memory);
-DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
- * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
-DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,
                                       int64_t bytes);
 
-/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
-DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
  * PID namespace), ...". */
 DPARI_INTERNAL void dpari_put_unread(dpar_text *text, dpari_world *world);
@@ -2719,11 +2790,35 @@ DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, i
  * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
 DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
+/* Does what dpari_put_ending does, but does not wait. */
+DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
+
+/* ==== comm/wait.h ==== */
+
+/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
+DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Wakes all ranks, after an event that concerns all of them. */
 DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment);
 
-/* Does what dpari_put_ending does, but does not wait. */
-DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
+/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
+ * succeeds. Returns 1 for that one, otherwise 0. */
+DPARI_INTERNAL int dpari_uncount(dpari_world_head *head, dpari_rank *record);
+
+/* ==== comm/heap.h ==== */
+
+/* Returns the offset in the file at which the range for this rank's heap begins. */
+DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world);
+/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
+ * world->lacks and world->number. */
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
+                                            void **memory);
+DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
+/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
+ * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
+DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
+
+/* ==== comm/flight.h ==== */
 
 /* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
@@ -2733,8 +2828,10 @@ enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 };
 /* Copies the record of an operation to *out. Returns 0 if there is no such record, or no longer. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
-/* Copies a record that may be written at the same time, word by word so that no word is torn. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+/* Returns a rank's record with this number, which may be written at the same time, and a record of
+ * a call that is not in the recorder. */
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number);
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence);
 /* Sets the state of a record, unless a newer record has replaced it. */
 DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state);
 /* Appends "all-reduce #12 (1024 f32, sum)". */
@@ -2761,9 +2858,6 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
 /* Breaks the communicator because a rank that the operation needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
-/* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
-DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
-                                               uint64_t ref);
 /* Copies the message with which the world's communicator broke to *why, for the process that
  * supervises the ranks. Returns 0 if it is not broken. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);
@@ -2839,18 +2933,6 @@ DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *task
  * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
-
-/* ==== comm/copy_choice_private.h ==== */
-
-/* copy_choice_private - private: the functions of copy_choice.h. */
-
-/* Returns the record of the class for copies of `bytes` bytes. pace is [DPARI_PACES]. */
-DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* Chooses the method of the next copy: the ring if it is at least 15 % faster, otherwise the
- * kernel. Now and then it tries the other method, in case that has become faster. */
-DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
-/* Records the time that a copy with this method took. */
-DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/arrival.h ==== */
 
@@ -3719,7 +3801,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 /* ==== comm/os.c ==== */
 
 /* Wraps what dpar needs of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs,
- * control groups, reading another process's memory, and threads.
+ * reading another process's memory, sockets, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
  * other engines may call them at any time. Each one handles a missing feature itself, in one of two
@@ -3894,13 +3976,18 @@ DPARI_API DPARI_COLD int dpari_os_beyond_standard(int fd)
     return high;
 }
 
+DPARI_API void dpari_os_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
-    struct rlimit limit;
     int fd = -1;
     /* ftruncate past this limit raises a signal that ends the program */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        (uint64_t)limit.rlim_cur < (uint64_t)bytes) {
+    if (dpari_os_limit(RLIMIT_FSIZE) < bytes) {
         errno = EFBIG;
         return -1;
     }
@@ -3964,10 +4051,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped
 #endif
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_limit(int resource)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
         return INT64_MAX;
     }
@@ -3976,7 +4063,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
 
 DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *out)
 {
-    const int64_t most = dpari_os_addresses();
+    const int64_t most = dpari_os_limit(RLIMIT_AS);
     if (most < INT64_MAX) {
         dpari_text_print(out, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
     } else {
@@ -4075,6 +4162,17 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
+DPARI_INTERNAL int32_t dpari_os_cpu_count(const uint64_t mask[DPARI_CPU_WORDS])
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
+        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
+            count++;
+        }
+    }
+    return count;
+}
+
 /* Restricts this thread to the CPU, which moves it there at once, and then allows the same CPUs as
  * before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
@@ -4100,28 +4198,32 @@ DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 #endif
 }
 
-/* Reads at most room - 1 bytes from the beginning of a file, as text; "" if it cannot be read. */
-static void dpari_os_text(const char *path, char *text, size_t room)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_text(const char *path, char *text, size_t room)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, room - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got = 1;
+    text[0] = '\0';
+    if (fd < 0) {
+        return -1;
     }
-    text[got > 0 ? got : 0] = '\0';
+    while (used + 1 < room && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(fd, text + used, room - 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    }
+    close(fd);
+    text[used] = '\0';
+    return (int64_t)used;
 }
 
-/* Reads the digits at the beginning of `text` and returns what follows them. Digits after the sixth
- * are ignored. */
-static const char *dpari_os_digits(const char *text, int32_t *number)
+DPARI_INTERNAL DPARI_COLD const char *dpari_os_digits(const char *text, int64_t *number)
 {
+    const char *at = text;
     *number = 0;
-    for (; *text >= '0' && *text <= '9'; text++) {
-        if (*number < 100000) {
-            *number = *number * 10 + (*text - '0');
-        }
+    for (; *at >= '0' && *at <= '9'; at++) {
+        *number = at - text < 18 ? *number * 10 + (*at - '0') : INT64_MAX;
     }
-    return text;
+    return at;
 }
 
 /* Converts a list of CPUs such as "0-3,8-11" to bits. CPUs from number 1024 on are ignored. */
@@ -4129,13 +4231,13 @@ static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
     while (*text >= '0' && *text <= '9') {
-        int32_t first, last;
+        int64_t first, last;
         text = dpari_os_digits(text, &first);
         last = first;
         if (*text == '-') {
             text = dpari_os_digits(text + 1, &last);
         }
-        for (int32_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
+        for (int64_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
             mask[i / 64] |= UINT64_C(1) << (i % 64);
         }
         text += *text == ',';
@@ -4158,7 +4260,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
         dpar_text_init(&out, path, sizeof path);
         dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
                          level);
-        dpari_os_text(path, list, sizeof list);
+        (void)dpari_os_text(path, list, sizeof list);
     }
     dpari_os_list(list, shares);
     for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
@@ -4220,9 +4322,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, &number, sizeof number) : -1;
     struct timespec time;
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
     if (got == (ssize_t)sizeof number) {
         return number;
     }
@@ -4230,6 +4330,22 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     clock_gettime(CLOCK_REALTIME, &time);
     number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_hash(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ at[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_os_put_hex(dpar_text *out, uint64_t number)
+{
+    for (int digit = 60; digit >= 0; digit -= 4) {
+        dpari_text_char(out, "0123456789abcdef"[number >> digit & 15]);
+    }
 }
 
 DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
@@ -4253,15 +4369,12 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
 #if defined(__linux__)
     char text[1024];
     const char *at = text;
-    dpari_os_text("/proc/self/uid_map", text, sizeof text);
+    (void)dpari_os_text("/proc/self/uid_map", text, sizeof text);
     /* each line has three numbers: first user inside, first user outside, how many */
     while (*at != '\0') {
-        int64_t number[3] = {0, 0, 0};
+        int64_t number[3];
         for (int32_t i = 0; i < 3; i++) {
-            at += strspn(at, " \n");
-            for (; *at >= '0' && *at <= '9'; at++) {
-                number[i] = number[i] * 10 + (*at - '0');
-            }
+            at = dpari_os_digits(at + strspn(at, " \n"), &number[i]);
         }
         if (user >= number[0] && user - number[0] < number[2]) {
             return number[1] + (user - number[0]);
@@ -4271,6 +4384,57 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     }
 #endif
     return user;
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+/* Prepares a socket that was made or accepted, as dpari_os_socket says. */
+static DPARI_COLD int dpari_os_prepare(int made)
+{
+    const int fd = dpari_os_beyond_standard(made);
+#if defined(SO_NOSIGPIPE)
+    const int on = 1;
+#endif
+    if (fd >= 0) {
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        (void)setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+    }
+    return fd;
+}
+
+DPARI_API DPARI_COLD int dpari_os_socket(int family, int kind)
+{
+    return dpari_os_prepare(socket(family, kind, 0));
+}
+
+DPARI_API DPARI_COLD int dpari_os_accept(int listener)
+{
+    return dpari_os_prepare(accept(listener, NULL, NULL));
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_os_milliseconds(double seconds)
+{
+    if (seconds <= 0.0) {
+        return 0;
+    }
+    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+DPARI_API DPARI_COLD int dpari_os_poll(int fd, short events, double until)
+{
+    const double left = until - dpari_os_now();
+    struct pollfd p;
+    if (left <= 0.0) {
+        return 0;
+    }
+    p.fd = fd;
+    p.events = events;
+    p.revents = 0;
+    (void)poll(&p, 1, dpari_os_milliseconds(left));
+    return 1;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
@@ -4321,7 +4485,7 @@ static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at
 DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 {
 #if defined(__linux__)
-    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    const int fd = dpari_os_socket(AF_UNIX, SOCK_DGRAM);
     struct sockaddr_un at;
     socklen_t bytes;
     *name = dpari_os_random();
@@ -4338,13 +4502,11 @@ DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 
 DPARI_API DPARI_COLD int dpari_os_sees(uint64_t name)
 {
-    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    const int fd = dpari_os_socket(AF_UNIX, SOCK_DGRAM);
     struct sockaddr_un at;
     const socklen_t bytes = dpari_os_shown(name, &at);
     const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
     return sees;
 }
 
@@ -4413,23 +4575,19 @@ DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 #endif
 }
 
-/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
-static int64_t dpari_os_number_in(const char *path, const char *key)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_number_in(const char *path, const char *key)
 {
     char text[4096];
     const char *at;
-    int64_t value = -1;
-    dpari_os_text(path, text, sizeof text);
+    int64_t value;
+    (void)dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
     if (!at) {
         return -1;
     }
     at += strlen(key);
     at += strspn(at, " \t");
-    for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
-        value = dpari_most(value, 0) * 10 + (*at - '0');
-    }
-    return value;
+    return dpari_os_digits(at, &value) > at ? value : -1;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_dumps(int32_t pid)
@@ -4445,185 +4603,14 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 {
     struct stat about;
     char text[32];
-    int32_t pid = 0;
+    int64_t pid;
     const ssize_t got = readlink("/proc/self", text, sizeof text - 1);
     text[got > 0 ? got : 0] = '\0';
     dpari_os_digits(text, &pid);
-    if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
+    if (got <= 0 || pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
         return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
-}
-
-/* ---- control groups: the limits of a container or a batch job ---------------------------------
- *
- * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. All of them are therefore read, from the process's own group up to the root. Version
- * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
-
-/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
- * have more than 300. */
-enum { DPARI_OS_PATH = 4096 };
-
-/* Reads a number from a file of a control group. Returns -1 if there is none. */
-static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
-{
-    char path[DPARI_OS_PATH + 32];
-    dpar_text out;
-    dpar_text_init(&out, path, sizeof path);
-    dpari_text_print(&out, "%s/%s", group, file);
-    return dpari_os_number_in(path, key);
-}
-
-/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
- * cache of files, which the system can drop. This library's shared memory is not part of that
- * cache, because the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
-{
-    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
-    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
-    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
-    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
-    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
-    const int row = version - 1;
-    const int64_t most = dpari_os_of_group(group, limits[row], "");
-    const int64_t used = dpari_os_of_group(group, uses[row], "");
-    int64_t left;
-    if (most < 0 || used < 0) {
-        return;
-    }
-    left = dpari_most(most - used, 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[row]), 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", active[row]), 0);
-    if (left < available->bytes) {
-        dpar_text out;
-        available->bytes = left;
-        available->most = most;
-        dpar_text_init(&out, available->group, sizeof available->group);
-        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
-    }
-}
-
-/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
- * processor time that the group may use in each period. */
-static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
-{
-    int64_t quota, period;
-    if (version == 1) {
-        quota = dpari_os_of_group(group, "cpu.cfs_quota_us", "");
-        period = dpari_os_of_group(group, "cpu.cfs_period_us", "");
-    } else { /* one line "quota period" */
-        quota = dpari_os_of_group(group, "cpu.max", "");
-        period = dpari_os_of_group(group, "cpu.max", " ");
-    }
-    if (quota > 0 && period > 0) {
-        const double hundredths = (double)quota / (double)period * 100.0 + 0.5;
-        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
-        if (hundredths < (double)available->hundredths) {
-            available->hundredths = (int32_t)hundredths;
-        }
-    }
-}
-
-/* True if `name` is one of the names in [list, end), which commas separate. */
-static int dpari_os_lists(const char *list, const char *end, const char *name)
-{
-    const size_t length = strlen(name);
-    while (list < end) {
-        const char *comma = list;
-        while (comma < end && *comma != ',') {
-            comma++;
-        }
-        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
-            return 1;
-        }
-        list = comma + 1;
-    }
-    return 0;
-}
-
-/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
- * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
- * own group is mounted as the root. Groups in the part that it does not see have no files and so
- * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
-DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
-                                               size_t bytes, const char *root)
-{
-    const char *const end = line + bytes;
-    const char *list = (const char *)memchr(line, ':', bytes);
-    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
-    char group[DPARI_OS_PATH];
-    size_t least, length;
-    int version, memory, cpu;
-    dpar_text out;
-    if (!path) {
-        return;
-    }
-    version = path == list + 1 ? 2 : 1;
-    memory = version == 2 || dpari_os_lists(list + 1, path, "memory");
-    cpu = version == 2 || dpari_os_lists(list + 1, path, "cpu");
-    if (!memory && !cpu) {
-        return;
-    }
-    dpar_text_init(&out, group, sizeof group);
-    dpar_text_put(&out, root);
-    if (version == 1) {
-        dpar_text_put(&out, memory ? "/memory" : "/cpu");
-    }
-    least = strlen(group);
-    length = (size_t)(end - path - 1);
-    if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: read only the root */
-    }
-    memcpy(group + least, path + 1, length);
-    length += least;
-    while (length > least && group[length - 1] == '/') {
-        length--;
-    }
-    group[length] = '\0';
-    for (;;) {
-        if (memory) {
-            dpari_os_group(available, group, strlen(root), version);
-        }
-        if (cpu) {
-            dpari_os_group_cpus(available, group, version);
-        }
-        if (length <= least) {
-            return;
-        }
-        while (length > least && group[length - 1] != '/') {
-            length--;
-        }
-        length -= length > least;
-        group[length] = '\0';
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const char *text,
-                                               const char *root)
-{
-    while (*text) {
-        const char *end = strchr(text, '\n');
-        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        dpari_os_group_line(available, text, bytes, root);
-        text += bytes + (end != NULL);
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_os_available(dpari_available *available)
-{
-    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
-    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    available->most = 0;
-    available->group[0] = '\0';
-    available->cpus = available->hundredths = INT32_MAX;
-    dpari_os_text("/proc/self/cgroup", text, sizeof text);
-    available->who = dpari_os_namespace("cgroup");
-    for (const char *at = text; *at != '\0'; at++) {
-        available->who = (available->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
-    }
-    dpari_os_groups(available, text, "/sys/fs/cgroup");
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -4713,6 +4700,177 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
         dpari_os_error(&out, number);
     }
     return DPAR_E_SYSTEM;
+}
+
+/* ==== comm/limits.c ==== */
+
+/* Finds the limits of the machine and of control groups, which a container or a batch job has.
+ *
+ * A process is in one group of each hierarchy, and every group around that group may have a limit
+ * of its own. All of them are therefore read, from the process's own group up to the root. Version
+ * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
+
+/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
+ * have more than 300. */
+enum { DPARI_LIMITS_PATH = 4096 };
+
+/* Reads a number from a file of a control group. Returns -1 if there is none. */
+static int64_t dpari_limits_number(const char *group, const char *file, const char *key)
+{
+    char path[DPARI_LIMITS_PATH + 32];
+    dpar_text out;
+    dpar_text_init(&out, path, sizeof path);
+    dpari_text_print(&out, "%s/%s", group, file);
+    return dpari_os_number_in(path, key);
+}
+
+/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
+ * cache of files, which the system can drop. This library's shared memory is not part of that
+ * cache, because the system counts it as anonymous. */
+static void dpari_limits_memory(dpari_available *available, const char *group, size_t root,
+                                int version)
+{
+    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
+    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
+    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
+    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
+    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
+    const int row = version - 1;
+    const int64_t most = dpari_limits_number(group, limits[row], "");
+    const int64_t used = dpari_limits_number(group, uses[row], "");
+    int64_t left;
+    if (most < 0 || used < 0) {
+        return;
+    }
+    left = dpari_most(most - used, 0) +
+           dpari_most(dpari_limits_number(group, "memory.stat", inactive[row]), 0) +
+           dpari_most(dpari_limits_number(group, "memory.stat", active[row]), 0);
+    if (left < available->bytes) {
+        dpar_text out;
+        available->bytes = left;
+        available->most = most;
+        dpar_text_init(&out, available->group, sizeof available->group);
+        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
+    }
+}
+
+/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
+ * processor time that the group may use in each period. */
+static void dpari_limits_cpus(dpari_available *available, const char *group, int version)
+{
+    int64_t quota, period;
+    if (version == 1) {
+        quota = dpari_limits_number(group, "cpu.cfs_quota_us", "");
+        period = dpari_limits_number(group, "cpu.cfs_period_us", "");
+    } else { /* one line "quota period" */
+        quota = dpari_limits_number(group, "cpu.max", "");
+        period = dpari_limits_number(group, "cpu.max", " ");
+    }
+    if (quota > 0 && period > 0) {
+        const double hundredths = (double)quota / (double)period * 100.0 + 0.5;
+        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
+        if (hundredths < (double)available->hundredths) {
+            available->hundredths = (int32_t)hundredths;
+        }
+    }
+}
+
+/* True if `name` is one of the names in [list, end), which commas separate. */
+static int dpari_limits_lists(const char *list, const char *end, const char *name)
+{
+    const size_t length = strlen(name);
+    while (list < end) {
+        const char *comma = list;
+        while (comma < end && *comma != ',') {
+            comma++;
+        }
+        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
+            return 1;
+        }
+        list = comma + 1;
+    }
+    return 0;
+}
+
+/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
+ * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
+ * own group is mounted as the root. Groups in the part that it does not see have no files and so
+ * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
+DPARI_STATIC_NOINLINE void dpari_limits_line(dpari_available *available, const char *line,
+                                             size_t bytes, const char *root)
+{
+    const char *const end = line + bytes;
+    const char *list = (const char *)memchr(line, ':', bytes);
+    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+    char group[DPARI_LIMITS_PATH];
+    size_t least, length;
+    int version, memory, cpu;
+    dpar_text out;
+    if (!path) {
+        return;
+    }
+    version = path == list + 1 ? 2 : 1;
+    memory = version == 2 || dpari_limits_lists(list + 1, path, "memory");
+    cpu = version == 2 || dpari_limits_lists(list + 1, path, "cpu");
+    if (!memory && !cpu) {
+        return;
+    }
+    dpar_text_init(&out, group, sizeof group);
+    dpar_text_put(&out, root);
+    if (version == 1) {
+        dpar_text_put(&out, memory ? "/memory" : "/cpu");
+    }
+    least = strlen(group);
+    length = (size_t)(end - path - 1);
+    if (least + length + 1 > sizeof group) {
+        length = 0; /* the path is too long: read only the root */
+    }
+    memcpy(group + least, path + 1, length);
+    length += least;
+    while (length > least && group[length - 1] == '/') {
+        length--;
+    }
+    group[length] = '\0';
+    for (;;) {
+        if (memory) {
+            dpari_limits_memory(available, group, strlen(root), version);
+        }
+        if (cpu) {
+            dpari_limits_cpus(available, group, version);
+        }
+        if (length <= least) {
+            return;
+        }
+        while (length > least && group[length - 1] != '/') {
+            length--;
+        }
+        length -= length > least;
+        group[length] = '\0';
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_limits_groups(dpari_available *available, const char *text,
+                                                   const char *root)
+{
+    while (*text) {
+        const char *end = strchr(text, '\n');
+        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
+        dpari_limits_line(available, text, bytes, root);
+        text += bytes + (end != NULL);
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_limits_find(dpari_available *available)
+{
+    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    char text[2 * DPARI_LIMITS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
+    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    available->most = 0;
+    available->group[0] = '\0';
+    available->cpus = available->hundredths = INT32_MAX;
+    (void)dpari_os_text("/proc/self/cgroup", text, sizeof text);
+    available->who = dpari_os_hash(dpari_os_namespace("cgroup"), text, strlen(text));
+    dpari_limits_groups(available, text, "/sys/fs/cgroup");
 }
 
 /* ==== host/cpu.c ==== */
@@ -7822,50 +7980,31 @@ DPAR_API dpar_mem dpar_mem_host(void)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
-{
-    dpari_text_why(text, &comm->why);
-    dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
-}
-
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
                                              const char *what)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpar_text_put(&t, what);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: %s", dpar_call_name(call->kind), what);
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *comm, const dpar_call *call,
                                                     const char *name, int64_t got,
                                                     const char *domain)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: %s %ld is not %s", dpar_call_name(call->kind), name, got,
+                       domain);
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_call *call,
                                                   const char *domain)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: type %s (%d) is not %s", dpar_call_name(call->kind),
+                       dpar_type_name(call->type), call->type, domain);
 }
 
 /* Fails because an argument is NULL. Writes no message if the communicator is NULL. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
-    dpar_text t;
-    if (comm) {
-        dpari_text_why(&t, &comm->why);
-        dpar_text_put(&t, what);
-    }
-    return DPAR_E_ARG;
+    return dpari_repeat(DPAR_E_ARG, comm ? &comm->why : NULL, what);
 }
 
 DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
@@ -8012,11 +8151,9 @@ DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
 static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
-                     dpar_type_name(call->type), comm->size);
-    return DPAR_E_RANGE;
+    return dpari_say(DPAR_E_RANGE, &comm->why,
+                     "%s: %ld elements of %s for %d ranks are more than 2^62 bytes",
+                     dpar_call_name(call->kind), count, dpar_type_name(call->type), comm->size);
 }
 
 /* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
@@ -8262,12 +8399,9 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
 
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
-    dpar_text t;
-    dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t,
-                     "this work is still in progress (%s): wait for it before you post it again",
-                     dpar_call_name(work->call.kind));
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why,
+                       "this work is still in progress (%s): wait for it before you post it again",
+                       dpar_call_name(work->call.kind));
 }
 
 /* True if the operation is in progress. Memory that was never posted may contain any bytes, but not
@@ -8297,25 +8431,32 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
+/* Checks a call, and that `work` can be posted, unless it is NULL. */
+static dpar_status dpari_post_check(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    /* a thread of the engine may have set it; it writes comm->why first */
+    dpar_status s = DPARI_LOAD(&comm->status);
+    if (s == DPAR_OK) {
+        s = dpari_call_check(comm, call);
+    }
+    if (s == DPAR_OK && work && dpari_is_in_progress(work)) {
+        s = dpari_work_is_busy(comm, work);
+    }
+    return dpari_not_posted(work, s);
+}
+
 DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!comm || !call) {
         return dpari_not_posted(work, dpari_comm_null(comm, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(
-        &comm->status); /* a thread of the engine may have set it; it writes comm->why first */
-    if (s == DPAR_OK) {
-        s = dpari_call_check(comm, call);
-    }
+    s = dpari_post_check(comm, call, work);
     if (s != DPAR_OK) {
-        return dpari_not_posted(work, s);
+        return s;
     }
     if (!work) {
         return dpari_counted(comm, call, comm->engine.run(comm, call));
-    }
-    if (dpari_is_in_progress(work)) {
-        return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
     return dpari_counted(comm, call, dpari_not_posted(work, comm->engine.post(comm, call, work)));
@@ -8330,10 +8471,7 @@ static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, in
             return dpari_comm_bad(comm, &calls[i],
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
-        s = dpari_call_check(comm, &calls[i]);
-        if (s == DPAR_OK && works && dpari_is_in_progress(&works[i])) {
-            s = dpari_work_is_busy(comm, &works[i]);
-        }
+        s = dpari_post_check(comm, &calls[i], works ? &works[i] : NULL);
     }
     return s;
 }
@@ -8436,7 +8574,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
 
 /* ---- the operations: each describes its arguments in a dpar_call ----------------------------- */
 
-static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
+DPARI_API dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
     dpar_call call = {0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL};
     call.kind = kind;
@@ -8482,16 +8620,11 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int6
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = DPARI_LOAD(&comm->status);
+    dpar_status s;
     call.op = op;
-    if (s == DPAR_OK) {
-        s = dpari_call_check(comm, &call);
-    }
-    if (s == DPAR_OK && dpari_is_in_progress(work)) {
-        s = dpari_work_is_busy(comm, work);
-    }
+    s = dpari_post_check(comm, &call, work);
     if (s != DPAR_OK) {
-        return dpari_not_posted(work, s);
+        return s;
     }
     dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
@@ -8639,7 +8772,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;
-    dpar_text t;
     if (!comm || !mesh || !out) {
         return dpari_comm_null(comm, "split: the mesh or out is NULL");
     }
@@ -8648,12 +8780,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
         mesh->first_rank + last >= comm->size) {
-        dpari_text_why(&t, &comm->why);
-        dpari_text_print(&t,
-                         "split: the mesh's ranks %d to %ld are outside this communicator of %d "
-                         "ranks, or occur twice",
-                         mesh->first_rank, mesh->first_rank + last, comm->size);
-        return DPAR_E_ARG;
+        return dpari_wrong(&comm->why,
+                           "split: the mesh's ranks %d to %ld are outside this communicator of %d "
+                           "ranks, or occur twice",
+                           mesh->first_rank, mesh->first_rank + last, comm->size);
     }
     if (dpar_mesh_coords(mesh, comm->rank, coord)) {
         color = dpar_mesh_group_index(mesh, ~axes, comm->rank);
@@ -8682,14 +8812,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **ou
 }
 
 /* The dpari_ended_x functions are the engine of a closed communicator. */
-static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
-{
-    (void)color;
-    (void)key;
-    *out = NULL;
-    return comm->status;
-}
-
 static DPARI_COLD dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                  dpar_why *why)
 {
@@ -8777,12 +8899,9 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *comm)
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
-    dpar_text t;
     *at = comm;
-    dpari_text_why(&t, &comm->why);
-    dpar_text_put(&t, "this communicator was closed before");
+    (void)dpari_wrong(&comm->why, "this communicator was closed before");
     DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
-    comm->engine.split = dpari_ended_split;
     comm->engine.shrink = dpari_ended_shrink;
     comm->engine.alloc = dpari_ended_alloc;
     comm->engine.release = dpari_ended_release;
@@ -8815,14 +8934,11 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *comm)
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpar_text t;
     if (!comm || !memory) {
         return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpari_text_why(&t, &comm->why);
-        dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
-        return DPAR_E_ARG;
+        return dpari_wrong(&comm->why, "alloc: %ld bytes cannot be allocated", bytes);
     }
     return comm->engine.alloc(comm, bytes, memory);
 }
@@ -9074,14 +9190,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, impossible = 0;
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_REDUCE;
-    call.type = DPAR_I64;
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, 3, DPAR_I64);
     call.op = DPAR_MIN;
-    call.in = in;
-    call.out = out;
-    call.count = 3;
     call.tag = dpari_plan_tag(plan);
     in[0] = st * unit + comm->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;
@@ -9489,299 +9599,17 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes
     }
 }
 
-/* ==== comm/world.c ==== */
+/* ==== comm/wait.c ==== */
 
-/* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
- * of life. world.h has the memory layout.
- *
- * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a waiting rank polls, then
- * yields, then sleeps on a futex until another rank wakes it. Life: each rank holds a lock on the
- * file. When the rank dies, the system releases the lock, and the others notice. A waiting rank
- * also publishes when it last checked its wait. Heap: each rank allocates from its own extents,
- * without locks. The flight recorder keeps the last operations of each rank for messages and
- * dpar_comm_report. Called by all other modules of the shared-memory engine. */
-
-#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
-enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
-
-/* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
- * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
-enum { DPARI_CLOCK_FIRST = 1 << 20 };
-
-static int64_t dpari_in_units(int64_t bytes, int64_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
-/* ---- segments -------------------------------------------------------------------------------- */
-
-static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
-{
-    return (dpari_world_head *)(void *)segment->base;
-}
-
-static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
-{
-    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
-}
-
-/* Returns the bytes of the part of the segment that every rank maps: everything before the
- * heaps. */
-static int64_t dpari_head_bytes(int64_t ranks)
-{
-    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
-    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
-}
-
-static int64_t dpari_heap_begin(int64_t ranks)
-{
-    return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
-}
-
-DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
-                                                        dpar_why *why)
-{
-    const char *what = NULL;
-    int64_t got = 0;
-    dpar_text t;
-    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "a node has 1 to 1024 ranks";
-        got = ranks;
-    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes must be 0 to 2^50";
-        got = o->heap_bytes;
-    } else if (o && o->slot_bytes != 0 &&
-               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
-                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes must be a power of two from 4096 to 2^24";
-        got = o->slot_bytes;
-    } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "disable must be a sum of DPAR_WORLD_NO_x";
-        got = o->disable;
-    }
-    if (!what) {
-        return DPAR_OK;
-    }
-    if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(&t, "%s, not %ld", what, got);
-    }
-    return DPAR_E_ARG;
-}
-
-/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
- * private to this process and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes, int is_private,
-                             int without_memfd)
-{
-    segment->bytes = head;
-    segment->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!is_private && segment->fd < 0) {
-        return errno ? errno : ENOSYS;
-    }
-    segment->base =
-        (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
-    if (!segment->base) {
-        int number = errno;
-        if (segment->fd >= 0) {
-            close(segment->fd);
-        }
-        return number ? number : ENOMEM;
-    }
-    return 0;
-}
-
-/* Returns the most bytes that a file may have (off_t and ulimit -f). */
-static int64_t dpari_file_most(void)
-{
-    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        (uint64_t)limit.rlim_cur > (uint64_t)most) {
-        return most;
-    }
-    return (int64_t)limit.rlim_cur;
-}
-
-/* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
- * between allocations do not matter, plus what the library itself needs. The file may be this large
- * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
- * makes the parts smaller, *heap becomes what a part still has for the users. */
-static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
-                              int is_private, int without_memfd)
-{
-    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
-    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
-    const int64_t library = (INT64_C(8) << 20) + channels;
-    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
-    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
-    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
-    int number = EFBIG;
-    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
-    *part = dpari_most(dpari_least(*part, most), least);
-    while (*part <= most) {
-        number = dpari_segment_map(segment, dpari_head_bytes(ranks), begin + ranks * *part,
-                                   is_private, without_memfd);
-        if (number == 0 || *part == least) {
-            break;
-        }
-        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
-    }
-    *heap = dpari_least(*heap, *part - library);
-    return number;
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
-                                                         const dpar_world_desc *options,
-                                                         dpar_why *why)
-{
-    const int32_t plain = options ? options->disable : 0;
-    const int32_t threads = options ? options->threads : 0;
-    dpar_status status = dpari_segment_options(ranks, options, why);
-    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
-    int64_t part = 0;
-    int number;
-    dpari_world_head *head;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
-    number = dpari_segment_size(segment, ranks, &heap, &part, ranks == 1 || threads,
-                                plain & DPAR_WORLD_NO_MEMFD);
-    if (number == 0 && segment->fd >= 0) {
-        number = dpari_os_reserve(segment->fd, 0, segment->bytes);
-        if (number != 0) {
-            dpari_segment_close(segment);
-        }
-    }
-    if (number != 0) {
-        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
-        return dpari_os_why(why, "shared memory of ",
-                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
-    }
-    head = dpari_segment_head(segment);
-    head->version = DPARI_VERSION;
-    head->ranks = (uint32_t)ranks;
-    head->bytes = dpari_heap_begin(ranks) + ranks * part;
-    head->heap_bytes = heap;
-    head->part_bytes = part;
-    head->heap_begin = dpari_heap_begin(ranks);
-    head->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
-    /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
-    while (head->slot_bytes < 256 * (int64_t)ranks) {
-        head->slot_bytes *= 2;
-    }
-    head->plain = plain;
-    head->threads = threads || ranks == 1;
-    head->nonce = dpari_os_random();
-    head->clock = DPARI_CLOCK_FIRST;
-    for (int32_t i = 0; i < ranks; i++) {
-        dpari_segment_ranks(segment)[i].cpu = -1; /* 0 would be a CPU */
-    }
-    DPARI_STORE(&head->magic, DPARI_MAGIC); /* last: all the fields above are complete */
-    return DPAR_OK;
-}
-
-/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
-static int dpari_head_is_sound(const dpari_world_head *head, int64_t bytes)
-{
-    return head->magic == DPARI_MAGIC && head->version == DPARI_VERSION && head->bytes == bytes &&
-           head->ranks >= 1 && head->ranks <= DPARI_MAX_RANKS &&
-           head->heap_begin == dpari_heap_begin((int64_t)head->ranks) && head->part_bytes > 0 &&
-           head->heap_bytes > 0 &&
-           head->part_bytes <= (bytes - head->heap_begin) / (int64_t)head->ranks;
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment, int fd,
-                                                         dpar_why *why)
-{
-    struct stat about;
-    dpari_world_head head;
-    dpar_status status = DPAR_E_ARG;
-    dpar_text t;
-    if (fstat(fd, &about) != 0) {
-        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
-    }
-    segment->fd = fd;
-    segment->base = NULL;
-    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-        dpari_head_is_sound(&head, (int64_t)about.st_size)) {
-        segment->bytes = dpari_head_bytes((int64_t)head.ranks);
-        segment->base = (char *)dpari_os_map(fd, 0, segment->bytes);
-        if (segment->base) {
-            return DPAR_OK;
-        }
-        status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
-    } else if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(
-            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
-            (int64_t)about.st_size);
-    }
-    close(fd);
-    segment->fd = -1;
-    return status;
-}
-
-/* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
- * together with the segment. */
-static void dpari_segment_unmap_heaps(const dpari_segment *segment)
-{
-    const dpari_world_head *head = dpari_segment_head(segment);
-    for (uint32_t r = 0; r < head->ranks; r++) {
-        const dpari_rank *rank = &dpari_segment_ranks(segment)[r];
-        for (uint32_t e = 1; e <= rank->extents; e++) {
-            dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
-        }
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *segment, uint64_t ref,
-                                                 void *to, int64_t bytes)
-{
-    const dpari_world_head *head = dpari_segment_head(segment);
-    const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
-    const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
-    int64_t at;
-    if (ref == 0) {
-        return 0;
-    }
-    if (head->threads) {
-        memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
-        return 1;
-    }
-    if (rank >= head->ranks || extent == 0) {
-        return 0;
-    }
-    at =
-        dpari_segment_ranks(segment)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
-    return pread(segment->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
-{
-    if (segment->base && segment->fd < 0) {
-        dpari_segment_unmap_heaps(segment);
-    }
-    dpari_os_unmap(segment->base, segment->bytes);
-    segment->base = NULL;
-    if (segment->fd >= 0) {
-        close(segment->fd);
-    }
-    segment->fd = -1;
-}
-
-/* ---- sleeping and waking ----------------------------------------------------------------------
+/* Implements waiting: a rank that waits polls, then yields, then sleeps on a futex until another
+ * rank wakes it. wait.h has the loop of a wait.
  *
  * A rank goes to sleep in this order: it counts itself in head->sleepers, sets `asleep`, and tests
  * its condition once more. A rank that publishes a word stores it first and then reads `sleepers`.
  * All these accesses are sequentially consistent, so that either the sleeper sees the word or the
  * publisher sees the sleeper and wakes it. */
 
-/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
- * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_uncount(dpari_world_head *head, dpari_rank *record)
+DPARI_INTERNAL int dpari_uncount(dpari_world_head *head, dpari_rank *record)
 {
     uint32_t asleep = 1;
     if (!DPARI_CLAIM(&record->asleep, &asleep, 0U)) {
@@ -10098,139 +9926,30 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
     DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
-/* ---- life and death -------------------------------------------------------------------------- */
+/* ==== comm/heap.c ==== */
 
-/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
-static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
-{
-    dpari_rank *record = &dpari_segment_ranks(segment)[rank];
-    uint32_t state = DPARI_LOAD(&record->state);
-    if (state == DPARI_RANK_LEFT) {
-        return;
-    }
-    if (ending == DPARI_ENDING_DUMPS) { /* must not replace an exit status that the launcher has
-                                           reported */
-        int32_t none = 0;
-        (void)DPARI_CLAIM(&record->ending, &none, ending);
-    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
-        __atomic_store_n(&record->ending, ending, __ATOMIC_RELAXED);
-    }
-    if (state != DPARI_RANK_DEAD &&
-        DPARI_CLAIM(&record->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_uncount(dpari_segment_head(segment), record);
-        dpari_ring_all(segment);
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
-                                                   int32_t ending)
-{
-    dpari_rank_is_dead(segment, rank, ending);
-}
-
-DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
-{
-    uint32_t said = DPARI_LOAD(&world->head->said);
-    while (said < turn) {
-        if (DPARI_CLAIM(&world->head->said, &said, turn)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *segment)
-{
-    return DPARI_LOAD(&dpari_segment_head(segment)->said) != 0;
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *segment, int32_t rank)
-{
-    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].state) == DPARI_RANK_LEFT;
-}
-
-DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank)
-{
-    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].behind) != 0;
-}
-
-DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank)
-{
-    const dpari_rank *record = &dpari_segment_ranks(segment)[rank];
-    return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
-}
-
-/* A rank that reported within the last DPARI_BEAT_FRESH seconds that it waits has not crashed. This
- * saves reading /proc. */
-#define DPARI_BEAT_FRESH 0.1
-
-/* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
- * which may take minutes. */
-static int dpari_rank_dumps(dpari_world *world, int32_t rank)
-{
-    const dpari_rank *record = &world->rank[rank];
-    return record->pids != 0 && record->pids == world->rank[world->me].pids &&
-           dpari_beat_age(world, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(record->pid);
-}
-
-DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
-{
-    uint32_t state = DPARI_LOAD(&world->rank[rank].state);
-    if (state != DPARI_RANK_HERE || world->threads || rank == world->me) {
-        return state;
-    }
-    if (dpari_os_is_held(world->segment.fd, rank)) {
-        if (dpari_rank_dumps(world, rank)) {
-            dpari_rank_is_dead(&world->segment, rank, DPARI_ENDING_DUMPS);
-        }
-        return DPARI_LOAD(&world->rank[rank].state);
-    }
-    /* a rank that leaves sets its state before it releases its lock: so read the state again */
-    state = DPARI_LOAD(&world->rank[rank].state);
-    if (state == DPARI_RANK_HERE) {
-        dpari_rank_is_dead(&world->segment, rank, 0);
-    }
-    return DPARI_LOAD(&world->rank[rank].state);
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *text, const dpari_rank *record)
-{
-    int32_t ending = __atomic_load_n(&record->ending, __ATOMIC_RELAXED);
-    uint32_t state = DPARI_LOAD(&record->state);
-    if (state == DPARI_RANK_LEFT) {
-        dpar_text_put(text, " has left");
-    } else if (ending == DPARI_ENDING_DUMPS) {
-        dpar_text_put(text, " has crashed and is writing a core file");
-    } else if (ending < 0) {
-        dpari_text_print(text, " was killed by signal %ld", -(int64_t)ending);
-    } else {
-        dpar_text_put(text, " has ended");
-        if (ending > 0) {
-            dpari_text_print(text, " with status %d", ending);
-        }
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank)
-{
-    const dpari_rank *record = &world->rank[rank];
-    /* The lock of a dead rank is released at once, but the process that started the rank reports a
-     * moment later how it ended. */
-    for (int32_t i = 0; i < 20; i++) {
-        if (DPARI_LOAD(&record->state) != DPARI_RANK_DEAD ||
-            __atomic_load_n(&record->ending, __ATOMIC_RELAXED) != 0) {
-            break;
-        }
-        dpari_os_sleep(1e-3);
-    }
-    dpari_put_end(text, record);
-}
+/* Implements the heaps: each rank allocates from its own extents, without locks, and maps those of
+ * other ranks when it needs an address in them. world.h has the memory layout. */
 
 /* ---- extents --------------------------------------------------------------------------------- */
 
-static int64_t dpari_part_begin(const dpari_world *world)
+DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world)
 {
     return world->head->heap_begin + world->me * world->head->part_bytes;
+}
+
+/* Maps an extent, or allocates memory for it if the ranks are threads. */
+static char *dpari_extent_map(const dpari_world *world, int64_t begin, int64_t bytes)
+{
+    char *at;
+    if (world->segment.fd < 0) {
+        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
+    }
+    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
+    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(at, bytes, 0);
+    }
+    return at;
 }
 
 /* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
@@ -10244,12 +9963,9 @@ static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index
         return NULL;
     }
     e = &world->rank[rank].extent[number];
-    at = (char *)dpari_os_map(world->segment.fd, e->begin, e->bytes);
+    at = dpari_extent_map(world, e->begin, e->bytes);
     if (!at) {
         return DPARI_LOAD(&world->view[index]);
-    }
-    if (!(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, e->bytes, 0);
     }
     if (!DPARI_CLAIM(&world->view[index], &none, at)) {
         dpari_os_unmap(at, e->bytes);
@@ -10319,20 +10035,6 @@ DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t b
     return ((uint64_t)world->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
-static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t bytes)
-{
-    char *at;
-    if (world->segment.fd < 0) {
-        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
-    }
-    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
-    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, bytes, 0);
-    }
-    return at;
-}
-
 /* Computes the size of the next extent: that of all extents so far, which keeps their number small.
  * If the process has a limit on addresses, it is only a quarter of that, because the program needs
  * the other addresses. */
@@ -10340,7 +10042,7 @@ static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
     const int64_t total = left < world->head->part_bytes ? world->head->part_bytes - left : 0;
-    int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
+    int64_t want = dpari_os_limit(RLIMIT_AS) < INT64_MAX ? total / 4 : total;
     want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
     want = dpari_least(dpari_least(want, left), most);
     return dpari_most(want, least);
@@ -10363,10 +10065,10 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
         return 0;
     }
     want = dpari_extent_want(world, least, left);
-    at = dpari_own_map(world, begin, want);
+    at = dpari_extent_map(world, begin, want);
     while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
-        at = dpari_own_map(world, begin, want);
+        at = dpari_extent_map(world, begin, want);
     }
     if (!at) {
         world->lacks = DPARI_LACKS_ADDRESSES;
@@ -10434,7 +10136,7 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *world, int64_t bytes, int6
             continue;
         }
         if (!*view) { /* the extent was unmapped when it became empty */
-            DPARI_STORE(view, dpari_own_map(world, world->own[i].begin, world->own[i].bytes));
+            DPARI_STORE(view, dpari_extent_map(world, world->own[i].begin, world->own[i].bytes));
         }
         if (*view) {
             *number = i;
@@ -10471,7 +10173,7 @@ static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
     int64_t before = 1;
     for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
         before = DPARI_ADD(&world->head->taking, take);
-        dpari_os_available(&now);
+        dpari_limits_find(&now);
         if (before + take <= now.bytes) {
             return 0;
         }
@@ -10572,11 +10274,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
 {
     const int32_t lacks = world ? world->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
-    struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
         dpar_text_put(text, "dpar_world_desc.heap_bytes is the limit");
-        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
+        if (dpari_os_limit(RLIMIT_FSIZE) < INT64_MAX) {
             dpar_text_put(text, ", reduced to what ulimit -f allows");
         }
         return;
@@ -10586,12 +10287,12 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world
     case DPARI_LACKS_FILE: dpari_os_error(text, world->number); return;
     default: break;
     }
-    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
+    if (lacks == DPARI_LACKS_NOTHING && dpari_os_limit(RLIMIT_AS) < INT64_MAX) {
         dpari_os_put_addresses(text); /* this limit is the most likely reason why private memory was
                                          refused */
         return;
     }
-    dpari_os_available(&now);
+    dpari_limits_find(&now);
     dpar_text_put(text, "out of memory");
     if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
         dpari_text_print(text, ": %ld left of %ld of control group %s", now.bytes, now.most,
@@ -10651,6 +10352,545 @@ DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
     dpari_extent_rest(world, number);
 }
 
+/* ==== comm/flight.c ==== */
+
+/* Implements the flight recorder. Each rank writes the ring of its own records, and the others may
+ * read them at any time, also after the rank has died. */
+
+/* A record as words. */
+typedef union dpari_flight_words {
+    dpari_flight f;
+    uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+} dpari_flight_words;
+
+/* Copies a record that another rank may be writing or reading at the same time. The copy is made
+ * word by word with atomic accesses, so that no word is half old and half new. */
+static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+{
+    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
+        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_INTERNAL dpari_flight dpari_flight_read(const dpari_rank *record, uint64_t number)
+{
+    const dpari_flight *from = &record->flight[number % DPARI_FLIGHTS];
+    dpari_flight_words now;
+    dpari_flight_copy(now.word, (const uint64_t *)(const void *)from);
+    return now.f;
+}
+
+DPARI_INTERNAL dpari_flight dpari_flight_of(const dpar_call *call, int64_t sequence)
+{
+    dpari_flight f;
+    f.sequence = sequence;
+    f.count = call->count;
+    f.comm = 0;
+    f.kind = call->kind;
+    f.type = call->type;
+    f.op = call->op;
+    f.root = call->root;
+    f.tag = call->tag;
+    f.state = DPARI_FLIGHT_POSTED;
+    f.varies = call->variable_counts;
+    f.padding[0] = 0;
+    f.padding[1] = 0;
+    return f;
+}
+
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
+                                          const dpar_call *call)
+{
+    dpari_rank *record = &world->rank[world->me];
+    uint64_t number = record->flights;
+    dpari_flight_words now;
+    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
+    now.f = dpari_flight_of(call, sequence);
+    now.f.comm = comm;
+    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
+    DPARI_STORE(&record->flights, number + 1);
+    return (int64_t)number;
+}
+
+DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
+{
+    dpari_rank *record = &world->rank[world->me];
+    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+                         __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
+                                     int64_t sequence, dpari_flight *out)
+{
+    const dpari_rank *record = &world->rank[rank];
+    uint64_t n = DPARI_LOAD(&record->flights), k;
+    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
+        const dpari_flight f = dpari_flight_read(record, k - 1);
+        if (sequence == DPARI_FLIGHT_LAST ||
+            (sequence == DPARI_FLIGHT_LAST_FAILED && f.state == DPARI_FLIGHT_FAILED) ||
+            (f.comm == comm && f.sequence == sequence && f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
+            *out = f;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
+{
+    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(flight->kind);
+    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
+        return;
+    }
+    if (own) {
+        name = flight->root == DPARI_CLOSE ? "close" : "split";
+    }
+    dpari_text_print(text, "%s #%ld", name, flight->sequence);
+    if (flight->kind == DPAR_CALL_BARRIER || own) {
+        return;
+    }
+    dpar_text_put(text, " (");
+    if (flight->varies) {
+        dpar_text_put(text, "pieces of ");
+    } else {
+        dpari_text_print(text, "%ld ", flight->count);
+    }
+    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
+    if (flight->type >= DPAR_TYPE_COUNT) {
+        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
+    }
+    if (flight->op != DPAR_COPY) {
+        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
+    }
+    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_text_print(text, "%s%d, tag %d",
+                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
+                         flight->root, flight->tag);
+    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
+               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
+        dpari_text_print(text, ", root %d", flight->root);
+    }
+    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
+        dpari_text_print(text, ", tag %d", flight->tag);
+    }
+    dpari_text_char(text, ')');
+}
+
+static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
+{
+    const char *state = " (in ";
+    if (flight->state == DPARI_FLIGHT_DONE) {
+        state = " (last done: ";
+    } else if (flight->state == DPARI_FLIGHT_FAILED) {
+        state = " (failed: ";
+    }
+    dpar_text_put(text, state);
+    dpari_flight_text(text, flight);
+    if (flight->comm != 0) {
+        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
+    }
+    dpari_text_char(text, ')');
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
+                                              int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(text, &f);
+    } else {
+        dpar_text_put(text, " (it has begun no operation yet)");
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(text, &f);
+    }
+}
+
+/* ==== comm/world.c ==== */
+
+/* Implements the world: the segment that ranks share, how they join it, and signs of life. world.h
+ * has the memory layout.
+ *
+ * Segment: a memfd or an unlinked file that each rank maps. Life: each rank holds a lock on the
+ * file. When the rank dies, the system releases the lock, and the others notice. Called by all
+ * other modules of the shared-memory engine. */
+
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
+enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
+
+/* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
+ * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
+enum { DPARI_CLOCK_FIRST = 1 << 20 };
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+/* Returns the bytes of the part of the segment that every rank maps: everything before the
+ * heaps. */
+static int64_t dpari_head_bytes(int64_t ranks)
+{
+    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
+    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    return dpari_in_units(dpari_head_bytes(ranks), DPARI_OS_LARGE);
+}
+
+DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
+                                                        dpar_why *why)
+{
+    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
+        return dpari_wrong(why, "a node has 1 to 1024 ranks, not %d", ranks);
+    }
+    if (!o) {
+        return DPAR_OK;
+    }
+    if (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50) {
+        return dpari_wrong(why, "heap_bytes must be 0 to 2^50, not %ld", o->heap_bytes);
+    }
+    if (o->slot_bytes != 0 && (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                               (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        return dpari_wrong(why, "slot_bytes must be a power of two from 4096 to 2^24, not %ld",
+                           o->slot_bytes);
+    }
+    if (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP) {
+        return dpari_wrong(why, "disable must be a sum of DPAR_WORLD_NO_x, not %d", o->disable);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD double dpari_world_timeout(const dpar_world_desc *options)
+{
+    if (options && options->timeout_s < 0.0) {
+        return 0.0;
+    }
+    return options && options->timeout_s > 0.0 ? options->timeout_s : 300.0;
+}
+
+/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
+ * private to this process and there is no file. Returns 0 or an errno value. */
+static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes, int is_private,
+                             int without_memfd)
+{
+    segment->bytes = head;
+    segment->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && segment->fd < 0) {
+        return errno ? errno : ENOSYS;
+    }
+    segment->base =
+        (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
+    if (!segment->base) {
+        int number = errno;
+        dpari_os_close(segment->fd);
+        return number ? number : ENOMEM;
+    }
+    return 0;
+}
+
+/* Returns the most bytes that a file may have (off_t and ulimit -f). */
+static int64_t dpari_file_most(void)
+{
+    return dpari_least(dpari_os_limit(RLIMIT_FSIZE), sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2);
+}
+
+/* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
+ * between allocations do not matter, plus what the library itself needs. The file may be this large
+ * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
+ * makes the parts smaller, *heap becomes what a part still has for the users. */
+static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
+                              int is_private, int without_memfd)
+{
+    /* a channel to each other rank has about 270 KiB; 8 MiB are enough for a few communicators */
+    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
+    const int64_t library = (INT64_C(8) << 20) + channels;
+    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
+    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
+    int number = EFBIG;
+    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
+    *part = dpari_most(dpari_least(*part, most), least);
+    while (*part <= most) {
+        number = dpari_segment_map(segment, dpari_head_bytes(ranks), begin + ranks * *part,
+                                   is_private, without_memfd);
+        if (number == 0 || *part == least) {
+            break;
+        }
+        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
+    }
+    *heap = dpari_least(*heap, *part - library);
+    return number;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
+                                                         const dpar_world_desc *options,
+                                                         dpar_why *why)
+{
+    const int32_t plain = options ? options->disable : 0;
+    const int32_t threads = options ? options->threads : 0;
+    dpar_status status = dpari_segment_options(ranks, options, why);
+    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
+    int64_t part = 0;
+    int number;
+    dpari_world_head *head;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
+    number = dpari_segment_size(segment, ranks, &heap, &part, ranks == 1 || threads,
+                                plain & DPAR_WORLD_NO_MEMFD);
+    if (number == 0 && segment->fd >= 0) {
+        number = dpari_os_reserve(segment->fd, 0, segment->bytes);
+        if (number != 0) {
+            dpari_segment_close(segment);
+        }
+    }
+    if (number != 0) {
+        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
+        return dpari_os_why(why, "shared memory of ",
+                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
+    }
+    head = dpari_segment_head(segment);
+    head->version = DPARI_VERSION;
+    head->ranks = (uint32_t)ranks;
+    head->bytes = dpari_heap_begin(ranks) + ranks * part;
+    head->heap_bytes = heap;
+    head->part_bytes = part;
+    head->heap_begin = dpari_heap_begin(ranks);
+    head->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
+    while (head->slot_bytes < 256 * (int64_t)ranks) {
+        head->slot_bytes *= 2;
+    }
+    head->plain = plain;
+    head->threads = threads || ranks == 1;
+    head->nonce = dpari_os_random();
+    head->clock = DPARI_CLOCK_FIRST;
+    for (int32_t i = 0; i < ranks; i++) {
+        dpari_segment_ranks(segment)[i].cpu = -1; /* 0 would be a CPU */
+    }
+    DPARI_STORE(&head->magic, DPARI_MAGIC); /* last: all the fields above are complete */
+    return DPAR_OK;
+}
+
+/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
+static int dpari_head_is_sound(const dpari_world_head *head, int64_t bytes)
+{
+    return head->magic == DPARI_MAGIC && head->version == DPARI_VERSION && head->bytes == bytes &&
+           head->ranks >= 1 && head->ranks <= DPARI_MAX_RANKS &&
+           head->heap_begin == dpari_heap_begin((int64_t)head->ranks) && head->part_bytes > 0 &&
+           head->heap_bytes > 0 &&
+           head->part_bytes <= (bytes - head->heap_begin) / (int64_t)head->ranks;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment, int fd,
+                                                         dpar_why *why)
+{
+    struct stat about;
+    dpari_world_head head;
+    dpar_status status;
+    if (fstat(fd, &about) != 0) {
+        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
+    }
+    segment->fd = fd;
+    segment->base = NULL;
+    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        dpari_head_is_sound(&head, (int64_t)about.st_size)) {
+        segment->bytes = dpari_head_bytes((int64_t)head.ranks);
+        segment->base = (char *)dpari_os_map(fd, 0, segment->bytes);
+        if (segment->base) {
+            return DPAR_OK;
+        }
+        status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
+    } else {
+        status = dpari_wrong(why,
+                             "the shared memory passed to this rank (%ld bytes) is not of this "
+                             "version of dpar",
+                             (int64_t)about.st_size);
+    }
+    close(fd);
+    segment->fd = -1;
+    return status;
+}
+
+/* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
+ * together with the segment. */
+static void dpari_segment_unmap_heaps(const dpari_segment *segment)
+{
+    const dpari_world_head *head = dpari_segment_head(segment);
+    for (uint32_t r = 0; r < head->ranks; r++) {
+        const dpari_rank *rank = &dpari_segment_ranks(segment)[r];
+        for (uint32_t e = 1; e <= rank->extents; e++) {
+            dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *segment, uint64_t ref,
+                                                 void *to, int64_t bytes)
+{
+    const dpari_world_head *head = dpari_segment_head(segment);
+    const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
+    const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
+    int64_t at;
+    if (ref == 0) {
+        return 0;
+    }
+    if (head->threads) {
+        memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
+        return 1;
+    }
+    if (rank >= head->ranks || extent == 0) {
+        return 0;
+    }
+    at =
+        dpari_segment_ranks(segment)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
+    return pread(segment->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
+{
+    if (segment->base && segment->fd < 0) {
+        dpari_segment_unmap_heaps(segment);
+    }
+    dpari_os_unmap(segment->base, segment->bytes);
+    segment->base = NULL;
+    dpari_os_close(segment->fd);
+    segment->fd = -1;
+}
+
+/* ---- life and death -------------------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
+                                                   int32_t ending)
+{
+    dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    uint32_t state = DPARI_LOAD(&record->state);
+    if (state == DPARI_RANK_LEFT) {
+        return;
+    }
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace an exit status that the launcher has
+                                           reported */
+        int32_t none = 0;
+        (void)DPARI_CLAIM(&record->ending, &none, ending);
+    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
+        __atomic_store_n(&record->ending, ending, __ATOMIC_RELAXED);
+    }
+    if (state != DPARI_RANK_DEAD &&
+        DPARI_CLAIM(&record->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_uncount(dpari_segment_head(segment), record);
+        dpari_ring_all(segment);
+    }
+}
+
+DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
+{
+    uint32_t said = DPARI_LOAD(&world->head->said);
+    while (said < turn) {
+        if (DPARI_CLAIM(&world->head->said, &said, turn)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *segment)
+{
+    return DPARI_LOAD(&dpari_segment_head(segment)->said) != 0;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *segment, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].state) == DPARI_RANK_LEFT;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].behind) != 0;
+}
+
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank)
+{
+    const dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
+}
+
+/* A rank that reported within the last DPARI_BEAT_FRESH seconds that it waits has not crashed. This
+ * saves reading /proc. */
+#define DPARI_BEAT_FRESH 0.1
+
+/* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
+ * which may take minutes. */
+static int dpari_rank_dumps(dpari_world *world, int32_t rank)
+{
+    const dpari_rank *record = &world->rank[rank];
+    return record->pids != 0 && record->pids == world->rank[world->me].pids &&
+           dpari_beat_age(world, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(record->pid);
+}
+
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
+{
+    uint32_t state = DPARI_LOAD(&world->rank[rank].state);
+    if (state != DPARI_RANK_HERE || world->threads || rank == world->me) {
+        return state;
+    }
+    if (dpari_os_is_held(world->segment.fd, rank)) {
+        if (dpari_rank_dumps(world, rank)) {
+            dpari_segment_ended(&world->segment, rank, DPARI_ENDING_DUMPS);
+        }
+        return DPARI_LOAD(&world->rank[rank].state);
+    }
+    /* a rank that leaves sets its state before it releases its lock: so read the state again */
+    state = DPARI_LOAD(&world->rank[rank].state);
+    if (state == DPARI_RANK_HERE) {
+        dpari_segment_ended(&world->segment, rank, 0);
+    }
+    return DPARI_LOAD(&world->rank[rank].state);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *text, const dpari_rank *record)
+{
+    int32_t ending = __atomic_load_n(&record->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&record->state);
+    if (state == DPARI_RANK_LEFT) {
+        dpar_text_put(text, " has left");
+    } else if (ending == DPARI_ENDING_DUMPS) {
+        dpar_text_put(text, " has crashed and is writing a core file");
+    } else if (ending < 0) {
+        dpari_text_print(text, " was killed by signal %ld", -(int64_t)ending);
+    } else {
+        dpar_text_put(text, " has ended");
+        if (ending > 0) {
+            dpari_text_print(text, " with status %d", ending);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank)
+{
+    const dpari_rank *record = &world->rank[rank];
+    /* The lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended. */
+    for (int32_t i = 0; i < 20; i++) {
+        if (DPARI_LOAD(&record->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&record->ending, __ATOMIC_RELAXED) != 0) {
+            break;
+        }
+        dpari_os_sleep(1e-3);
+    }
+    dpari_put_end(text, record);
+}
+
 /* ---- joining --------------------------------------------------------------------------------- */
 
 static int64_t dpari_view_bytes(const dpari_world *world)
@@ -10669,6 +10909,15 @@ static void dpari_world_unmap(dpari_world *world)
     }
 }
 
+/* Frees the private memory of a world. */
+static void dpari_world_free(dpari_world *world)
+{
+    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->view, dpari_view_bytes(world));
+    dpari_os_unmap(world->probe, dpari_os_page());
+    dpari_os_unmap(world, (int64_t)sizeof *world);
+}
+
 DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
 {
     DPARI_STORE(&world->rank[world->me].state, (uint32_t)DPARI_RANK_LEFT);
@@ -10676,14 +10925,11 @@ DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
     if (!world->threads && world->owns != DPARI_OWNS_FILE) {
         dpari_world_unmap(world);
     }
-    dpari_os_unmap(world->view, dpari_view_bytes(world));
-    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    dpari_os_unmap(world->probe, dpari_os_page());
     if (world->owns) {
         world->segment.base = world->owns == DPARI_OWNS_FILE ? NULL : world->segment.base;
         dpari_segment_close(&world->segment);
     }
-    dpari_os_unmap(world, (int64_t)sizeof *world);
+    dpari_world_free(world);
 }
 
 DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me,
@@ -10702,12 +10948,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->size = (int32_t)head->ranks;
     world->threads = head->threads;
     world->owns = own;
-    world->timeout_s = 300.0; /* the default, as dpar_world_desc says */
-    if (options && options->timeout_s < 0.0) {
-        world->timeout_s = 0.0;
-    } else if (options && options->timeout_s > 0.0) {
-        world->timeout_s = options->timeout_s;
-    }
+    world->timeout_s = dpari_world_timeout(options);
     world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
     world->fresh = dpari_part_begin(world);
@@ -10715,10 +10956,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->clock_at = dpari_os_now();
     world->probe = dpari_os_own_page();
     if (!world->used || !world->view || !world->probe) {
-        dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-        dpari_os_unmap(world->view, dpari_view_bytes(world));
-        dpari_os_unmap(world->probe, dpari_os_page());
-        dpari_os_unmap(world, (int64_t)sizeof *world);
+        dpari_world_free(world);
         return NULL;
     }
     return world;
@@ -10774,15 +11012,6 @@ static dpar_status dpari_join_all(dpari_world *world, dpar_why *why)
     }
     dpari_wait_end(world, &t);
     return DPAR_OK;
-}
-
-static int32_t dpari_cpu_bits(uint64_t v)
-{
-    int32_t n = 0;
-    for (; v; v &= v - 1) {
-        n++;
-    }
-    return n;
 }
 
 /* ---- reading the memory of other ranks --------------------------------------------------------
@@ -10922,15 +11151,11 @@ static int dpari_world_quota_is_short(const dpari_world *world)
  * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *world)
 {
-    int32_t cores = 0;
-    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
-        uint64_t any = 0;
-        for (int32_t i = 0; i < world->size; i++) {
-            any |= world->rank[i].cpus[k];
-        }
-        cores += dpari_cpu_bits(any);
+    uint64_t any[DPARI_CPU_WORDS] = {0};
+    for (int32_t i = 0; i < world->size * DPARI_CPU_WORDS; i++) {
+        any[i % DPARI_CPU_WORDS] |= world->rank[i / DPARI_CPU_WORDS].cpus[i % DPARI_CPU_WORDS];
     }
-    world->crowded = cores < world->size;
+    world->crowded = dpari_os_cpu_count(any) < world->size;
     world->thrifty = dpari_world_quota_is_short(world);
     dpari_world_prove(world);
 }
@@ -10950,7 +11175,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     DPARI_STORE(&record->cpu, world->cpu); /* ranks that arrived before look at it */
     *world->probe = dpari_world_word(world, world->me);
     record->probe = (uint64_t)(uintptr_t)world->probe;
-    dpari_os_available(&available);
+    dpari_limits_find(&available);
     record->quota = available.cpus;
     record->group = available.who;
     record->pid_space = dpari_os_namespace("pid");
@@ -10964,153 +11189,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
         dpari_world_look(world);
     }
     return status;
-}
-
-/* ---- flight recorder ------------------------------------------------------------------------- */
-
-/* Copies a record that another rank may be writing or reading at the same time. The copy is made
- * word by word with atomic accesses, so that no word is half old and half new. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
-{
-    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
-        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
-    }
-}
-
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
-                                          const dpar_call *call)
-{
-    dpari_rank *record = &world->rank[world->me];
-    uint64_t number = record->flights;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
-    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
-    now.f.sequence = sequence;
-    now.f.count = call->count;
-    now.f.comm = comm;
-    now.f.kind = call->kind;
-    now.f.type = call->type;
-    now.f.op = call->op;
-    now.f.root = call->root;
-    now.f.tag = call->tag;
-    now.f.state = DPARI_FLIGHT_POSTED;
-    now.f.varies = call->variable_counts;
-    now.f.padding[0] = 0;
-    now.f.padding[1] = 0;
-    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
-    DPARI_STORE(&record->flights, number + 1);
-    return (int64_t)number;
-}
-
-DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
-{
-    dpari_rank *record = &world->rank[world->me];
-    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
-        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
-                         __ATOMIC_RELAXED);
-    }
-}
-
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
-                                     int64_t sequence, dpari_flight *out)
-{
-    const dpari_rank *record = &world->rank[rank];
-    uint64_t n = DPARI_LOAD(&record->flights), k;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
-    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[(k - 1) % DPARI_FLIGHTS]);
-        if (sequence == DPARI_FLIGHT_LAST ||
-            (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
-            (now.f.comm == comm && now.f.sequence == sequence &&
-             now.f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
-            *out = now.f;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
-{
-    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
-    const char *name = dpar_call_name(flight->kind);
-    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
-        return;
-    }
-    if (own) {
-        name = flight->root == DPARI_CLOSE ? "close" : "split";
-    }
-    dpari_text_print(text, "%s #%ld", name, flight->sequence);
-    if (flight->kind == DPAR_CALL_BARRIER || own) {
-        return;
-    }
-    dpar_text_put(text, " (");
-    if (flight->varies) {
-        dpar_text_put(text, "pieces of ");
-    } else {
-        dpari_text_print(text, "%ld ", flight->count);
-    }
-    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
-    if (flight->type >= DPAR_TYPE_COUNT) {
-        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
-    }
-    if (flight->op != DPAR_COPY) {
-        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
-    }
-    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_text_print(text, "%s%d, tag %d",
-                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
-                         flight->root, flight->tag);
-    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
-               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
-        dpari_text_print(text, ", root %d", flight->root);
-    }
-    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
-        dpari_text_print(text, ", tag %d", flight->tag);
-    }
-    dpari_text_char(text, ')');
-}
-
-static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
-{
-    const char *state = " (in ";
-    if (flight->state == DPARI_FLIGHT_DONE) {
-        state = " (last done: ";
-    } else if (flight->state == DPARI_FLIGHT_FAILED) {
-        state = " (failed: ";
-    }
-    dpar_text_put(text, state);
-    dpari_flight_text(text, flight);
-    if (flight->comm != 0) {
-        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
-    }
-    dpari_text_char(text, ')');
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
-                                              int32_t rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
-        dpari_put_flight(text, &f);
-    } else {
-        dpar_text_put(text, " (it has begun no operation yet)");
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
-        dpari_put_flight(text, &f);
-    }
 }
 
 /* ==== comm/group.c ==== */
@@ -11194,9 +11272,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
 
 DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, dpar_why *why)
 {
-    const dpari_rank *first =
-        (const dpari_rank *)(const void *)(segment->base + sizeof(dpari_world_head));
-    const uint64_t ref = DPARI_LOAD(&first->member);
+    const uint64_t ref = DPARI_LOAD(&dpari_segment_ranks(segment)->member);
     dpari_abort record;
     if (ref == 0 ||
         !dpari_segment_copy(segment, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
@@ -11302,16 +11378,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *text, const dpari_
 DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *text, const dpari_group *group,
                                               const dpar_work *work)
 {
-    dpari_flight f;
-    memset(&f, 0, sizeof f);
-    f.sequence = work->sequence;
-    f.count = work->call.count;
-    f.kind = work->call.kind;
-    f.type = work->call.type;
-    f.op = work->call.op;
-    f.root = work->call.root;
-    f.tag = work->call.tag;
-    f.varies = work->call.variable_counts;
+    const dpari_flight f = dpari_flight_of(&work->call, work->sequence);
     dpari_put_flight_of(text, group, &f);
     if (group->called != NULL) {
         dpari_text_print(text, " in the memory of %s: ", group->place);
@@ -11363,26 +11430,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const 
     return dpari_group_break(group, DPAR_E_PEER, why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
-                                                          uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpari_group *group, const dpar_work *work,
+                                                      uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
     dpari_text_why(&t, &why);
-    dpari_put_work(&t, group, work);
+    if (work) {
+        dpari_put_work(&t, group, work);
+    }
     dpari_put_rank(&t, group, group->comm.rank);
-    dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, group->world, ref);
-    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
-{
-    dpari_group *group = dpari_group_of(comm);
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, group->world, ref);
     return dpari_group_break(group, DPAR_E_MEMORY, why.text);
@@ -11860,57 +11917,50 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
     return sum;
 }
 
+/* Returns piece r of an array that has one piece for each rank. count and first are NULL if all
+ * pieces have call->count elements; first is NULL too if pieces are contiguous. */
+static dpari_piece dpari_piece_at(const dpar_call *call, const int64_t *count, const int64_t *first,
+                                  int32_t r)
+{
+    const int64_t unit = dpari_unit(call);
+    dpari_piece p = {call->count * unit * r, call->count * unit};
+    if (call->variable_counts) {
+        p.begin = unit * (first ? first[r] : dpari_sum_before(count, r));
+        p.bytes = unit * count[r];
+    }
+    return p;
+}
+
 /* Returns the piece of this rank's `in` that rank `to` receives. */
 static dpari_piece dpari_piece_to(const dpari_group *group, const dpar_call *call, int32_t to)
 {
-    const int64_t unit = dpari_unit(call);
     const int root = call->root == group->comm.rank;
-    dpari_piece p = {0, call->count * unit};
+    const dpari_piece none = {0, 0}, whole = {0, call->count * dpari_unit(call)};
     switch (call->kind) {
-    case DPAR_CALL_BROADCAST: p.bytes = root ? p.bytes : 0; break;
-    case DPAR_CALL_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
-    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_BROADCAST: return root ? whole : none;
+    case DPAR_CALL_GATHER: return call->root == to ? whole : none;
+    case DPAR_CALL_ALL_GATHER: return whole;
     case DPAR_CALL_SCATTER:
-    case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_SCATTER && !root) {
-            p.bytes = 0;
-        } else if (call->variable_counts) {
-            p.begin =
-                unit * (call->in_first ? call->in_first[to] : dpari_sum_before(call->in_count, to));
-            p.bytes = unit * call->in_count[to];
-        } else {
-            p.begin = p.bytes * to;
-        }
-        break;
-    default: p.bytes = 0;
+        return root ? dpari_piece_at(call, call->in_count, call->in_first, to) : none;
+    case DPAR_CALL_ALL_TO_ALL: return dpari_piece_at(call, call->in_count, call->in_first, to);
+    default: return none;
     }
-    return p;
 }
 
 /* Returns the piece of this rank's `out` that receives the data of rank `from`. */
 static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *call, int32_t from)
 {
-    const int64_t unit = dpari_unit(call);
-    dpari_piece p = {0, call->count * unit};
+    const dpari_piece none = {0, 0}, whole = {0, call->count * dpari_unit(call)};
+    const int takes = call->kind != DPAR_CALL_GATHER || call->root == group->comm.rank;
     switch (call->kind) {
     case DPAR_CALL_BROADCAST:
-    case DPAR_CALL_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_CALL_SCATTER: return call->root == from ? whole : none;
     case DPAR_CALL_GATHER:
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_GATHER && call->root != group->comm.rank) {
-            p.bytes = 0;
-        } else if (call->variable_counts) {
-            p.begin = unit * (call->out_first ? call->out_first[from]
-                                              : dpari_sum_before(call->out_count, from));
-            p.bytes = unit * call->out_count[from];
-        } else {
-            p.begin = p.bytes * from;
-        }
-        break;
-    default: p.bytes = 0;
+        return takes ? dpari_piece_at(call, call->out_count, call->out_first, from) : none;
+    default: return none;
     }
-    return p;
 }
 
 /* True if a rank sends the same bytes to every other rank. */
@@ -12469,14 +12519,14 @@ static dpar_status dpari_push(dpari_group *group, const dpar_work *work)
         const dpari_offer *offer = dpari_offer_of(group, work, r);
         const char *in = (const char *)dpari_at(group->world, offer->in);
         if (!in) {
-            return dpari_fail_unmapped(group, work, offer->in);
+            return dpari_group_unmapped(group, work, offer->in);
         }
         group->in[r] = in + part.begin;
         if (call->kind == DPAR_CALL_ALL_REDUCE ||
             (call->kind == DPAR_CALL_REDUCE && r == call->root)) {
             char *out = (char *)dpari_at(group->world, offer->out);
             if (!out) {
-                return dpari_fail_unmapped(group, work, offer->out);
+                return dpari_group_unmapped(group, work, offer->out);
             }
             group->out[outs++] = out + part.begin;
         }
@@ -12501,7 +12551,7 @@ static dpar_status dpari_pull_reduce(dpari_group *group, const dpar_work *work)
         const uint64_t ref = dpari_offer_of(group, work, r)->in;
         group->in[r] = r == group->comm.rank ? call->in : dpari_at(group->world, ref);
         if (!group->in[r]) {
-            return dpari_fail_unmapped(group, work, ref);
+            return dpari_group_unmapped(group, work, ref);
         }
     }
     group->out[0] = call->out;
@@ -12570,13 +12620,6 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
     return dpari_group_break(group, DPAR_E_SYSTEM, why.text);
 }
 
-/* Copies from a rank's private memory. */
-static int dpari_cma_read(const dpari_group *group, int32_t rank, void *to, uint64_t from,
-                          int64_t bytes)
-{
-    return dpari_world_read(group->world, group->world_rank[rank], to, from, bytes);
-}
-
 /* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
  * other ranks are read into this rank's slots. */
 static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
@@ -12594,7 +12637,8 @@ static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
             char *copy = slots + r * block;
             uint64_t from = dpari_offer_of(group, work, r)->in_at + (uint64_t)(part.begin + at);
             group->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_cma_read(group, r, copy, from, bytes) != 0) {
+            if (r != me &&
+                dpari_world_read(group->world, group->world_rank[r], copy, from, bytes) != 0) {
                 return dpari_cma_failed(group, work, r, errno);
             }
         }
@@ -12612,7 +12656,8 @@ static dpar_status dpari_cma_results(dpari_group *group, const dpar_work *work)
         const int32_t r = (group->comm.rank + i) % group->comm.size;
         const dpari_piece part = dpari_part(group, &work->call, r);
         uint64_t from = dpari_offer_of(group, work, r)->out_at + (uint64_t)part.begin;
-        if (dpari_cma_read(group, r, (char *)work->call.out + part.begin, from, part.bytes) != 0) {
+        char *to = (char *)work->call.out + part.begin;
+        if (dpari_world_read(group->world, group->world_rank[r], to, from, part.bytes) != 0) {
             return dpari_cma_failed(group, work, r, errno);
         }
     }
@@ -12625,12 +12670,11 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
                                        int64_t gives, int64_t takes)
 {
     const int64_t unit = dpari_unit(&work->call);
-    dpar_text t;
     dpar_why why;
-    dpari_text_why(&t, &why);
-    dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
-                     dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
-                     group->comm.rank, takes / unit);
+    (void)dpari_say(DPAR_E_MISMATCH, &why,
+                    "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
+                    dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
+                    group->comm.rank, takes / unit);
     return dpari_group_break(group, DPAR_E_MISMATCH, why.text);
 }
 
@@ -12712,13 +12756,14 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
                 dpari_take_own(group, call, stream);
             }
         } else if (offer->in && !in) {
-            return dpari_fail_unmapped(group, work, offer->in);
+            return dpari_group_unmapped(group, work, offer->in);
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin, in + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin, in + from.begin, to.bytes, stream);
-        } else if (dpari_cma_read(group, r, (char *)call->out + to.begin,
-                                  offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+        } else if (dpari_world_read(group->world, group->world_rank[r],
+                                    (char *)call->out + to.begin,
+                                    offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
             return dpari_cma_failed(group, work, r, errno);
         }
     }
@@ -12870,20 +12915,16 @@ static void dpari_chunk_results(dpari_group *group, const dpar_work *work, const
     }
 }
 
-/* Returns the word that a rank publishes last for a chunk: c if results are taken, otherwise b. */
-static int32_t dpari_last_word(const dpar_call *call)
-{
-    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
-                                                                                : DPARI_WORD_B;
-}
-
 /* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
  * are taken. */
 static dpar_status dpari_chunks(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);
     dpari_member *mine = group->member[group->comm.rank];
-    const int32_t last = dpari_last_word(&work->call);
+    const int32_t kind = work->call.kind;
+    const int results = kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE;
+    /* the word that a rank publishes last for a chunk */
+    const int32_t last = results ? DPARI_WORD_C : DPARI_WORD_B;
     while (coll->in_step < coll->steps || coll->mid_step < coll->steps ||
            (last == DPARI_WORD_C && coll->out_step < coll->steps)) {
         if (coll->in_step < coll->steps && coll->in_step <= coll->mid_step + 1 &&
@@ -13194,7 +13235,8 @@ typedef struct dpari_p2p_note {
 } dpari_p2p_note;
 
 typedef struct dpari_p2p_works {
-    dpar_work *first, *last;
+    dpar_work *first;
+    dpar_work **end; /* the NULL pointer at the end of the list, if the list is not empty */
 } dpari_p2p_works;
 
 typedef struct dpari_p2p_notes {
@@ -13271,36 +13313,28 @@ DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
 static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
     work->next = NULL;
-    if (list->first) {
-        list->last->next = work;
-    } else {
-        list->first = work;
-    }
-    list->last = work;
+    *(list->first ? list->end : &list->first) = work;
+    list->end = &work->next;
 }
 
-/* Takes an operation off the list. `before` is the one before it, NULL if it is the first. */
-static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
+/* Takes the operation at *link off the list and returns it. */
+static dpar_work *dpari_p2p_unlink(dpari_p2p_works *list, dpar_work **link)
 {
-    if (before) {
-        before->next = work->next;
-    } else {
-        list->first = work->next;
-    }
-    if (list->last == work) {
-        list->last = before;
+    dpar_work *work = *link;
+    *link = work->next;
+    if (list->end == &work->next) {
+        list->end = link;
     }
     work->next = NULL;
+    return work;
 }
 
 /* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
 static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
 {
-    dpar_work *before = NULL, *k;
-    for (k = list->first; k; before = k, k = k->next) {
-        if (k->call.tag == tag && dpari_group_of(k->comm)->id == comm) {
-            dpari_p2p_unlink(list, before, k);
-            return k;
+    for (dpar_work **link = &list->first; *link; link = &(*link)->next) {
+        if ((*link)->call.tag == tag && dpari_group_of((*link)->comm)->id == comm) {
+            return dpari_p2p_unlink(list, link);
         }
     }
     return NULL;
@@ -13318,11 +13352,11 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
 /* Takes an operation off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
-    dpar_work *before = NULL, *at;
-    for (at = list->first; at != work; at = at->next) {
-        before = at;
+    dpar_work **link = &list->first;
+    while (*link != work) {
+        link = &(*link)->next;
     }
-    dpari_p2p_unlink(list, before, work);
+    (void)dpari_p2p_unlink(list, link);
 }
 
 /* Moves a message that is no longer in a list to the finished works of its group. */
@@ -13378,11 +13412,6 @@ static void dpari_p2p_note_free(dpari_p2p *p2p, dpari_p2p_note *note)
 {
     note->next = p2p->idle_notes[note->size_class];
     p2p->idle_notes[note->size_class] = note;
-}
-
-static char *dpari_p2p_note_data(dpari_p2p_note *note)
-{
-    return (char *)(note + 1);
 }
 
 static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *note)
@@ -13460,11 +13489,6 @@ static dpari_p2p_cell *dpari_p2p_room(dpari_world *world, dpari_p2p_link *link)
         link->rang = 0;
     }
     return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
-}
-
-static char *dpari_p2p_out_block(const dpari_p2p_link *link)
-{
-    return link->out->block[link->out_next % DPARI_P2P_CELLS];
 }
 
 /* Publishes the record in the next cell. */
@@ -13566,7 +13590,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p2p, dpari_p2p_link *link, int3
     } else if (bytes <= DPARI_P2P_INLINE) {
         dpari_p2p_copy(cell->payload, work->call.in, bytes);
     } else {
-        dpari_p2p_copy(dpari_p2p_out_block(link), work->call.in, first);
+        dpari_p2p_copy(link->out->block[link->out_next % DPARI_P2P_CELLS], work->call.in, first);
         work->state[DPARI_P2P_AT] = first;
         phase = DPARI_P2P_SENDING;
     }
@@ -13580,6 +13604,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
     const int64_t bytes = work->state[DPARI_P2P_BYTES];
     while (work->state[DPARI_P2P_AT] < bytes) {
         const int64_t at = work->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        char *block = link->out->block[link->out_next % DPARI_P2P_CELLS];
         dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
@@ -13588,7 +13613,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
         cell->head.kind = DPARI_P2P_IS_DATA;
         cell->head.bytes = at;
         cell->head.tag = (int32_t)piece;
-        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : block,
                        (const char *)work->call.in + at, piece);
         dpari_p2p_push(world, link, cell);
         work->state[DPARI_P2P_AT] = at + piece;
@@ -13631,7 +13656,7 @@ static int dpari_p2p_push_queue(dpari_p2p *p2p, dpari_p2p_link *link, int32_t pe
         if (work->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(world, link, work)) {
             return 0;
         }
-        dpari_p2p_unlink(&link->queue, NULL, work);
+        (void)dpari_p2p_unlink(&link->queue, &link->queue.first);
         if (work->phase == DPARI_P2P_WAITING) {
             dpari_p2p_append(&link->waiting, work);
         } else {
@@ -13654,12 +13679,10 @@ static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
         return;
     }
     while (link->streams.first) {
-        dpar_work *work = link->streams.first;
-        if (!dpari_p2p_put_data(world, link, work)) {
+        if (!dpari_p2p_put_data(world, link, link->streams.first)) {
             return;
         }
-        dpari_p2p_unlink(&link->streams, NULL, work);
-        dpari_p2p_finish(p2p, work, DPAR_OK);
+        dpari_p2p_finish(p2p, dpari_p2p_unlink(&link->streams, &link->streams.first), DPAR_OK);
     }
 }
 
@@ -13820,7 +13843,7 @@ static int dpari_p2p_store(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p
     if (large) {
         memcpy(&note->where, from, sizeof note->where);
     } else {
-        dpari_p2p_copy(dpari_p2p_note_data(note), from, got);
+        dpari_p2p_copy((char *)(note + 1), from, got);
     }
     dpari_p2p_note_append(&link->early, note);
     return 1;
@@ -13834,7 +13857,7 @@ static void dpari_p2p_store_data(const dpari_p2p_link *link, const dpari_p2p_hea
     dpari_p2p_note *note = link->early.last;
     if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
         note->got == head->bytes && note->head.bytes - note->got >= head->tag) {
-        dpari_p2p_copy(dpari_p2p_note_data(note) + note->got, from, head->tag);
+        dpari_p2p_copy((char *)(note + 1) + note->got, from, head->tag);
         note->got += head->tag;
     }
 }
@@ -13965,7 +13988,7 @@ static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *ce
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
     for (const dpar_work *work = list->first; work; work = work->next) {
-        (void)dpari_fail_unmapped(dpari_group_of(work->comm), work, ref);
+        (void)dpari_group_unmapped(dpari_group_of(work->comm), work, ref);
     }
 }
 
@@ -14046,7 +14069,7 @@ static int dpari_p2p_recv_early(dpari_p2p *p2p, int32_t peer, uint32_t comm, dpa
             if (n->head.kind == DPARI_P2P_IS_RTS) {
                 dpari_p2p_meet_large(p2p, peer, work, &n->head, &n->where);
             } else {
-                dpari_p2p_meet_eager(p2p, link, work, &n->head, dpari_p2p_note_data(n), n->got);
+                dpari_p2p_meet_eager(p2p, link, work, &n->head, (char *)(n + 1), n->got);
             }
             dpari_p2p_note_free(p2p, n);
             return 1;
@@ -14129,19 +14152,16 @@ DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group,
 static int32_t dpari_p2p_forget_works(dpari_p2p *p2p, dpari_p2p_works *list,
                                       const dpari_group *group)
 {
-    dpar_work *before = NULL, *k = list->first;
+    const dpar_status status = group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG;
+    dpar_work **link = &list->first;
     int32_t n = 0;
-    while (k) {
-        dpar_work *next = k->next;
-        if (k->comm == &group->comm) {
-            dpari_p2p_unlink(list, before, k);
-            dpari_p2p_finish(p2p, k,
-                             group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG);
+    while (*link) {
+        if ((*link)->comm == &group->comm) {
+            dpari_p2p_finish(p2p, dpari_p2p_unlink(list, link), status);
             n++;
         } else {
-            before = k;
+            link = &(*link)->next;
         }
-        k = next;
     }
     return n;
 }
@@ -14562,12 +14582,6 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-/* Returns the number of this rank's next operation. Messages are numbered by it. */
-static int64_t dpari_flights_of(const dpari_world *world)
-{
-    return (int64_t)world->rank[world->me].flights + 1;
-}
-
 /* Starts an operation in `work`. work->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
@@ -14582,7 +14596,8 @@ static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *wo
     work->call = *call;
     work->began = 0.0;
     work->next = NULL;
-    work->sequence = is_message ? dpari_flights_of(world) : ++group->sequence;
+    /* a message has the number of this rank's operation */
+    work->sequence = is_message ? (int64_t)world->rank[world->me].flights + 1 : ++group->sequence;
     work->record = dpari_flight_begin(world, group->id, work->sequence, call);
     shm->node->posted++;
     status = dpari_group_broken(group); /* if so, the others do not wait for this operation */
@@ -14714,26 +14729,23 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
     return status;
 }
 
-static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
-    dpari_put_lack(&t, world);
-    dpari_text_char(&t, ')');
-}
-
 static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_node *node = dpari_shm_of(comm)->node;
+    const dpari_world *world = node->world;
     dpar_status status;
+    dpar_text t;
     dpari_lock(node);
     status = dpari_heap_alloc(node->world, bytes, 1, memory);
     dpari_unlock(node);
     if (status != DPAR_OK) {
-        dpari_alloc_why(node->world, bytes, &comm->why);
+        dpari_text_why(&t, &comm->why);
+        dpari_text_print(&t,
+                         "no shared memory for %ld more bytes: this rank has %ld of at most %ld in "
+                         "use, in %d of at most 65536 allocations (",
+                         bytes, world->users, world->head->heap_bytes, world->used_count);
+        dpari_put_lack(&t, world);
+        dpari_text_char(&t, ')');
     }
     return status;
 }
@@ -14809,21 +14821,16 @@ static void dpari_report_rank(dpari_world *world, int32_t rank, dpar_text *out)
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {
-        union {
-            dpari_flight f;
-            uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-        } now;
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[k % DPARI_FLIGHTS]);
+        const dpari_flight f = dpari_flight_read(record, k);
         dpar_text_put(out, "\n    ");
-        dpari_flight_text(out, &now.f);
-        if (now.f.state == DPARI_FLIGHT_DONE) {
+        dpari_flight_text(out, &f);
+        if (f.state == DPARI_FLIGHT_DONE) {
             dpar_text_put(out, " done");
         } else {
-            dpar_text_put(out, now.f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
+            dpar_text_put(out, f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
         }
-        if (now.f.comm) {
-            dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
+        if (f.comm) {
+            dpari_text_print(out, ", group %ld", (int64_t)f.comm);
         }
     }
     dpari_text_char(out, '\n');
@@ -14882,16 +14889,6 @@ static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *s
         *sequence = 0;
     }
     return status;
-}
-
-/* Keeps the member of a closed communicator for a later one. */
-static void dpari_member_spare(dpari_shm *shm)
-{
-    dpari_group *group = &shm->group;
-    dpari_member *member = group->member[group->comm.rank];
-    member->counted = group->sequence;
-    member->next = shm->node->spare;
-    shm->node->spare = group->member_ref;
 }
 
 /* Ends the works that the user has not waited for, and returns how many of them were not done. If
@@ -14988,9 +14985,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     }
     dpari_unlock(node);
     if (comm->status == DPAR_OK && !dpari_close_in_vain(shm)) {
-        dpar_call leave;
-        memset(&leave, 0, sizeof leave);
-        leave.kind = DPAR_CALL_BARRIER;
+        dpar_call leave = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, 0);
         leave.root = DPARI_CLOSE;
         status = dpari_shm_run(comm, &leave);
     }
@@ -15004,8 +14999,11 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
         dpari_node_close(node);
     } else {
         dpari_lock(node);
-        if (comm->status == DPAR_OK) {
-            dpari_member_spare(shm);
+        if (comm->status == DPAR_OK) { /* a later communicator uses the member again */
+            dpari_member *member = shm->group.member[comm->rank];
+            member->counted = shm->group.sequence;
+            member->next = node->spare;
+            node->spare = shm->group.member_ref;
         }
         dpari_shm_drop(shm);
         dpari_unlock(node);
@@ -15013,30 +15011,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     return lost ? DPAR_E_ARG : status;
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
-                                              dpar_comm **out);
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                               dpar_why *why);
-
-static void dpari_engine_shm(dpar_engine *e)
-{
-    memset(e, 0, sizeof *e);
-    memcpy(e->name, "shm", 4);
-    e->run = dpari_shm_run;
-    e->post = dpari_shm_post;
-    e->test = dpari_shm_test;
-    e->wait = dpari_shm_wait;
-    e->batch = dpari_shm_batch;
-    e->split = dpari_shm_split;
-    e->shrink = dpari_shm_shrink;
-    e->alloc = dpari_shm_alloc;
-    e->release = dpari_shm_release;
-    e->progress = dpari_shm_progress;
-    e->abort = dpari_shm_abort;
-    e->report = dpari_shm_report;
-    e->describe = dpari_shm_describe;
-    e->close = dpari_shm_close;
-}
+static void dpari_engine_shm(dpar_engine *e); /* at the end of this file */
 
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 {
@@ -15055,9 +15030,20 @@ DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
     dpari_shm_of(world)->node->lent = lent;
 }
 
-static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t *world_rank,
-                                  const uint64_t *member, int32_t rank, uint32_t id,
-                                  int64_t sequence, dpar_comm **out)
+/* A rank of a new communicator. */
+typedef struct dpari_card {
+    int32_t color, key; /* of a split; in a shrink, the key is the rank in the old communicator */
+    int32_t world_rank;
+    int32_t good;     /* 1 if it has memory for its member */
+    uint64_t member;  /* ref of its member */
+    int64_t sequence; /* the last sequence number that this member has used */
+    int64_t id;       /* the smallest id that the communicator may have */
+} dpari_card;
+
+/* Makes a communicator of the ranks card[size], of which this one is number `rank`. from: the one
+ * that it is split from or shrunk from; NULL for the world's. */
+static dpar_status dpari_shm_make(dpari_node *node, const dpari_shm *from, const dpari_card *card,
+                                  int32_t size, int32_t rank, dpar_comm **out)
 {
     dpari_world *world = node->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
@@ -15072,8 +15058,6 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     shm->node = node;
     shm->bytes = bytes;
     group->world = world;
-    group->id = id;
-    group->sequence = sequence;
     group->slot_bytes = world->head->slot_bytes;
     group->member = (dpari_member **)(void *)(shm + 1);
     group->in = (const void **)(void *)(group->member + size);
@@ -15082,22 +15066,27 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
      * it */
     group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
-        group->member[r] = (dpari_member *)dpari_at(world, member[r]);
-        group->world_rank[r] = world_rank[r];
+        group->member[r] = (dpari_member *)dpari_at(world, card[r].member);
+        group->world_rank[r] = card[r].world_rank;
+        group->sequence = dpari_most(group->sequence, card[r].sequence);
+        group->id = (uint32_t)dpari_most(group->id, card[r].id);
         if (!group->member[r]) {
             world->lacks = DPARI_LACKS_ADDRESSES;
             dpari_os_unmap(shm, bytes);
             return DPAR_E_MEMORY;
         }
     }
-    group->member_ref = member[rank];
+    group->member_ref = card[rank].member;
     group->comm.rank = rank;
     group->comm.size = size;
-    group->comm.timeout_s = world->timeout_s;
+    group->comm.timeout_s = from ? from->group.comm.timeout_s : world->timeout_s;
+    shm->generation = from ? from->generation : 0;
     dpari_gate_cut(group, group->world_rank + size);
     dpari_engine_shm(&group->comm.engine);
     shm->next = node->open;
     node->open = shm;
+    node->highest = group->id; /* so that no two groups that have two ranks in common have the same
+                                  id */
     *out = &group->comm;
     return DPAR_OK;
 }
@@ -15106,29 +15095,19 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
 static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
     const dpari_world *world = node->world;
-    const int64_t bytes = world->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *rank;
+    const int64_t bytes = world->size * (int64_t)sizeof(dpari_card);
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
     dpar_status st;
-    if (!member) {
+    if (!card) {
         return DPAR_E_MEMORY;
     }
-    rank = (int32_t *)(void *)(member + world->size);
     for (int32_t i = 0; i < world->size; i++) {
-        member[i] = world->rank[i].member;
-        rank[i] = i;
+        card[i].member = world->rank[i].member;
+        card[i].world_rank = i;
     }
-    st = dpari_shm_make(node, world->size, rank, member, world->me, 0, 0, out);
-    dpari_os_unmap(member, bytes);
+    st = dpari_shm_make(node, NULL, card, world->size, world->me, out);
+    dpari_os_unmap(card, bytes);
     return st;
-}
-
-static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpar_text_put(&t, "memory for this rank: ");
-    dpari_put_lack(&t, node ? node->world : NULL);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me,
@@ -15138,13 +15117,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segmen
     dpari_node *node = dpari_node_make(segment, me, own, options);
     uint64_t member = 0;
     int64_t none = 0;
+    dpar_text t;
     dpar_status status = node ? dpari_member_make(node, &member, &none) : DPAR_E_MEMORY;
     dpar_status entered = status == DPAR_OK ? dpari_world_enter(node->world, member, why) : DPAR_OK;
     if (status == DPAR_OK && entered == DPAR_OK) {
         status = dpari_shm_make_first(node, comm);
     }
     if (status != DPAR_OK) {
-        dpari_join_why(node, why);
+        dpari_text_why(&t, why);
+        dpar_text_put(&t, "memory for this rank: ");
+        dpari_put_lack(&t, node ? node->world : NULL);
     }
     if (!node) { /* so that the other ranks do not wait for this one */
         dpari_segment_ended(segment, me, 1);
@@ -15159,22 +15141,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segmen
     return status;
 }
 
-/* What each rank publishes about itself in a split. */
-typedef struct dpari_card {
-    int32_t color, key, world_rank, good;
-    uint64_t member;
-    int64_t sequence, id;
-} dpari_card;
-
-static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b, int32_t j)
-{
-    return a->key != b->key ? a->key < b->key : i < j;
-}
-
-/* Lists the ranks of this rank's color, ordered by key and then by rank. *rank is the position of
- * this rank. Returns how many there are. */
-static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
-                                   int32_t *world_rank, uint64_t *member, int32_t *rank)
+/* Copies the cards of this rank's color to `mates`, ordered by key and then by rank. *rank is the
+ * position of this rank. Returns how many there are. */
+static int32_t dpari_split_mates(const dpari_card *card, int32_t n, int32_t me, dpari_card *mates,
+                                 int32_t *rank)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -15183,11 +15153,10 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
             continue;
         }
         for (int32_t j = 0; j < n; j++) {
-            place += card[j].color == card[me].color && j != i &&
-                     dpari_card_before(&card[j], j, &card[i], i);
+            const int before = card[j].key < card[i].key || (card[j].key == card[i].key && j < i);
+            place += card[j].color == card[me].color && before;
         }
-        world_rank[place] = card[i].world_rank;
-        member[place] = card[i].member;
+        mates[place] = card[i];
         *rank = i == me ? place : *rank;
         count++;
     }
@@ -15206,55 +15175,15 @@ static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint64_t *member,
-                                    dpar_comm **out)
-{
-    dpar_comm *comm = &shm->group.comm;
-    const int32_t n = comm->size, me = comm->rank;
-    int32_t *world_rank = (int32_t *)(void *)(member + n);
-    int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
-    int64_t sequence = 0, id = 0;
-    dpar_status status;
-    for (int32_t i = 0; i < n; i++) {
-        if (card[i].color == card[me].color) {
-            sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
-            id = card[i].id > id ? card[i].id : id;
-        }
-    }
-    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
-    if (status != DPAR_OK) {
-        return dpari_split_failed(comm, me);
-    }
-    (*out)->timeout_s = comm->timeout_s;
-    dpari_shm_of(*out)->generation = shm->generation;
-    shm->node->highest = (uint32_t)id; /* so that no two groups that have two ranks in common have
-                                          the same id */
-    return DPAR_OK;
-}
-
-/* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
-static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, dpari_card *card)
-{
-    dpar_call call;
-    memset(&call, 0, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.root = DPARI_SPLIT;
-    call.type = DPAR_U8;
-    call.count = (int64_t)sizeof *mine;
-    call.in = mine;
-    call.out = card;
-    return dpari_shm_run(comm, &call);
-}
-
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
     dpari_shm *shm = dpari_shm_of(comm);
     dpari_node *node = shm->node;
-    const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
-    const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    const int64_t bytes = 2 * comm->size * (int64_t)sizeof(dpari_card);
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
     dpar_status status;
     memset(&mine, 0, sizeof mine);
     mine.color = color;
@@ -15267,14 +15196,21 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
-    status = dpari_split_gather(comm, &mine, card);
+    call.root = DPARI_SPLIT; /* so that it does not match an all-gather of the user */
+    status = dpari_shm_run(comm, &call);
     for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {
         status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
+        dpari_card *mates = card + comm->size;
+        int32_t rank = 0;
+        const int32_t size = dpari_split_mates(card, comm->size, comm->rank, mates, &rank);
         dpari_lock(node);
-        status = dpari_split_make(shm, card, (uint64_t *)(void *)(card + comm->size), out);
+        status = dpari_shm_make(node, shm, mates, size, rank, out);
         dpari_unlock(node);
+        if (status != DPAR_OK) {
+            status = dpari_split_failed(comm, comm->rank);
+        }
     } else if (status == DPAR_OK) {
         *out = NULL;
     }
@@ -15357,37 +15293,32 @@ static dpar_status dpari_shrink_make(dpari_shm *shm, const uint64_t *stay, dpar_
                                      int32_t *was)
 {
     dpari_group *group = &shm->group;
-    const int64_t bytes = group->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *world_rank, *old, size = 0, rank = 0;
-    int64_t sequence = 0, id = 0;
+    const int64_t bytes = group->comm.size * (int64_t)sizeof(dpari_card);
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    int32_t size = 0, rank = 0;
     dpar_status status;
-    if (!member) {
+    if (!card) {
         return DPAR_E_MEMORY;
     }
-    world_rank = (int32_t *)(void *)(member + group->comm.size);
-    old = world_rank + group->comm.size;
     for (int32_t r = 0; r < group->comm.size; r++) {
         const dpari_vote *v = &group->member[r]->vote;
         if (dpari_vote_stays(stay, r)) {
             rank = r == group->comm.rank ? size : rank;
-            member[size] = v->member;
-            world_rank[size] = group->world_rank[r];
-            old[size++] = r;
-            sequence = dpari_most(sequence, v->sequence);
-            id = dpari_most(id, v->id);
+            card[size].key = r;
+            card[size].world_rank = group->world_rank[r];
+            card[size].member = v->member;
+            card[size].sequence = v->sequence;
+            card[size++].id = v->id;
         }
     }
-    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, shm, card, size, rank, out);
     if (status == DPAR_OK) {
-        (*out)->timeout_s = group->comm.timeout_s;
-        dpari_shm_of(*out)->generation = shm->generation + 1;
-        shm->node->highest = (uint32_t)id;
+        dpari_shm_of(*out)->generation++;
         for (int32_t r = 0; r < size && was; r++) {
-            was[r] = old[r];
+            was[r] = card[r].key;
         }
     }
-    dpari_os_unmap(member, bytes);
+    dpari_os_unmap(card, bytes);
     return status;
 }
 
@@ -15457,6 +15388,28 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
     return status;
 }
 
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static void dpari_engine_shm(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "shm", 4);
+    e->run = dpari_shm_run;
+    e->post = dpari_shm_post;
+    e->test = dpari_shm_test;
+    e->wait = dpari_shm_wait;
+    e->batch = dpari_shm_batch;
+    e->split = dpari_shm_split;
+    e->shrink = dpari_shm_shrink;
+    e->alloc = dpari_shm_alloc;
+    e->release = dpari_shm_release;
+    e->progress = dpari_shm_progress;
+    e->abort = dpari_shm_abort;
+    e->report = dpari_shm_report;
+    e->describe = dpari_shm_describe;
+    e->close = dpari_shm_close;
+}
+
 /* ==== comm/peer_arrays.c ==== */
 
 /* Lets a rank read the registered arrays of all other ranks in place. peer_arrays.h has the calls
@@ -15470,25 +15423,14 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
 /* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
-/* True if this mechanism is disabled (dpar_world_desc.disable). */
-static int dpari_peers_plain(const dpari_world *world, int32_t bit)
-{
-    return (world->head->plain & bit) != 0;
-}
-
 /* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
  * count this. */
 static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = DPAR_U64;
+    const int64_t count = (int64_t)(sizeof *mine / 8);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, mine, peer, count, DPAR_U64);
     call.tag = tag;
-    call.count = (int64_t)(sizeof *mine / 8);
-    call.in = mine;
-    call.out = peer;
     return comm->engine.run(comm, &call);
 }
 
@@ -15503,7 +15445,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm 
     peers->comm = comm;
     peers->peer = peer;
     peers->direct = 0;
-    if (st != DPAR_OK || world == NULL || dpari_peers_plain(world, DPAR_WORLD_NO_DIRECT)) {
+    if (st != DPAR_OK || world == NULL || (world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
@@ -15522,7 +15464,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm 
     for (i = 0; i < comm->size * DPARI_PEERS_MOST && peers->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(world, ref) == NULL) {
-            return dpari_group_unmapped(comm, ref);
+            return dpari_group_unmapped(dpari_group_of(comm), NULL, ref);
         }
     }
     return st;
@@ -15546,7 +15488,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *peers, int
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(peers->comm), DPAR_WORLD_NO_STREAMING_STORES);
+           !(dpari_world_of(peers->comm)->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* ==== comm/job.c ==== */
@@ -15559,10 +15501,11 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
  * launcher. Variables and files are read through a dpari_site, which tests replace. Called by
  * dpar_launcher_detect, and by launch.c and simple.c. */
 
-/* The variables of one launcher. A name is read if those before it are not set; missing names are
- * NULL. */
+/* The name of one launcher in messages, and its variables. A variable is read if those before it
+ * are not set; missing ones are NULL. */
 typedef struct dpari_job_row {
-    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+    const char *title;
+    const char *rank[3], *size[3], *local_rank[3], *local_size[3];
 } dpari_job_row;
 
 /* Does what getenv does, which the library does not call (tools/lint). */
@@ -15600,43 +15543,19 @@ DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char 
 {
     char full[512];
     dpar_text t;
-    size_t used = 0;
-    int fd;
     dpar_text_init(&t, full, sizeof full);
     dpari_text_print(&t, "%s%s", site->root, path);
     if (t.used >= sizeof full || room == 0) {
         return -1;
     }
-    fd = open(full, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    while (used + 1 < room) {
-        ssize_t got = read(fd, text + used, room - 1 - used);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-    }
-    close(fd);
-    text[used] = 0;
-    return (int64_t)used;
+    return dpari_os_text(full, text, room);
 }
 
 DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; text[i] != 0; i++) {
-        if (text[i] < '0' || text[i] > '9' || i == 18) {
-            return 0;
-        }
-        v = v * 10 + (text[i] - '0');
-    }
-    if (i == 0 || v > most) {
+    int64_t v;
+    const char *end = dpari_os_digits(text, &v);
+    if (end == text || *end != 0 || v > most || v == INT64_MAX) {
         return 0;
     }
     *value = v;
@@ -15647,15 +15566,12 @@ DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_
  * above INT32_MAX. */
 static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
 {
-    int64_t v = 0;
-    size_t i = *at;
-    while (text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX) {
-        v = v * 10 + (text[i++] - '0');
-    }
-    if (i == *at || v > INT32_MAX) {
+    int64_t v;
+    const char *begin = text + *at, *end = dpari_os_digits(begin, &v);
+    if (end == begin || v > INT32_MAX) {
         return 0;
     }
-    *at = i;
+    *at += (size_t)(end - begin);
     *value = (int32_t)v;
     return 1;
 }
@@ -15711,70 +15627,65 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, in
     return 1;
 }
 
-static void dpari_job_pair(const char **name, const char *first, const char *second)
+static dpari_job_row dpari_job_row_make(const char *title, const char *rank, const char *size,
+                                        const char *local_rank, const char *local_size)
 {
-    name[0] = first;
-    name[1] = second;
+    dpari_job_row row;
+    dpari_zero(&row, sizeof row);
+    row.title = title;
+    row.rank[0] = rank;
+    row.size[0] = size;
+    row.local_rank[0] = local_rank;
+    row.local_size[0] = local_size;
+    return row;
 }
 
-/* Fills in the row of a launcher. */
-static void dpari_job_names(int32_t launcher, dpari_job_row *row)
+/* The table. */
+DPARI_STATIC_NOINLINE DPARI_COLD dpari_job_row dpari_job_row_of(int32_t launcher)
 {
-    dpari_zero(row, sizeof *row);
+    dpari_job_row row;
     switch (launcher) {
+    case DPAR_LAUNCHER_NONE: return dpari_job_row_make("none", NULL, NULL, NULL, NULL);
     case DPAR_LAUNCHER_DPAR:
-        dpari_job_pair(row->rank, "DPAR_RANK", NULL);
-        dpari_job_pair(row->size, "DPAR_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "DPAR_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "DPAR_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("dpar", "DPAR_RANK", "DPAR_SIZE", "DPAR_LOCAL_RANK",
+                                  "DPAR_LOCAL_SIZE");
     case DPAR_LAUNCHER_TORCHRUN:
-        dpari_job_pair(row->rank, "RANK", NULL);
-        dpari_job_pair(row->size, "WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "LOCAL_WORLD_SIZE", NULL);
-        break;
+        return dpari_job_row_make("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE");
     case DPAR_LAUNCHER_OPENMPI:
-        dpari_job_pair(row->rank, "OMPI_COMM_WORLD_RANK", NULL);
-        dpari_job_pair(row->size, "OMPI_COMM_WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "OMPI_COMM_WORLD_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
     case DPAR_LAUNCHER_HYDRA:
-        dpari_job_pair(row->rank, "PMI_RANK", NULL);
-        dpari_job_pair(row->size, "PMI_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "MPI_LOCALRANKID", NULL);
-        dpari_job_pair(row->local_size, "MPI_LOCALNRANKS", NULL);
-        break;
+        return dpari_job_row_make("Hydra (MPICH, Intel MPI)", "PMI_RANK", "PMI_SIZE",
+                                  "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
     case DPAR_LAUNCHER_PALS:
-        dpari_job_pair(row->rank, "PMI_RANK", "PALS_RANKID");
-        dpari_job_pair(row->size, "PMI_SIZE", "PALS_NRANKS");
-        row->size[2] = "PALS_SIZE";
-        dpari_job_pair(row->local_rank, "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID");
-        dpari_job_pair(row->local_size, "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE");
-        break;
+        row = dpari_job_row_make("PALS (Cray)", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK",
+                                 "PMI_LOCAL_SIZE");
+        row.rank[1] = "PALS_RANKID";
+        row.size[1] = "PALS_NRANKS";
+        row.size[2] = "PALS_SIZE";
+        row.local_rank[1] = "PALS_LOCAL_RANKID";
+        row.local_size[1] = "PALS_LOCAL_SIZE";
+        return row;
     case DPAR_LAUNCHER_MVAPICH:
-        dpari_job_pair(row->rank, "MV2_COMM_WORLD_RANK", NULL);
-        dpari_job_pair(row->size, "MV2_COMM_WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "MV2_COMM_WORLD_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "MV2_COMM_WORLD_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                                  "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
     case DPAR_LAUNCHER_FLUX:
-        dpari_job_pair(row->rank, "FLUX_TASK_RANK", NULL);
-        dpari_job_pair(row->size, "FLUX_JOB_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "FLUX_TASK_LOCAL_ID", NULL);
-        break;
+        return dpari_job_row_make("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
+                                  NULL);
     case DPAR_LAUNCHER_JSRUN:
-        dpari_job_pair(row->rank, "JSM_NAMESPACE_RANK", NULL);
-        dpari_job_pair(row->size, "JSM_NAMESPACE_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "JSM_NAMESPACE_LOCAL_RANK", NULL);
-        break;
-    default:
-        dpari_job_pair(row->rank, "SLURM_PROCID", NULL);
-        dpari_job_pair(row->size, "SLURM_STEP_NUM_TASKS", NULL);
-        dpari_job_pair(row->local_rank, "SLURM_LOCALID", NULL);
-        break;
+        return dpari_job_row_make("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+                                  "JSM_NAMESPACE_LOCAL_RANK", NULL);
+    case DPAR_LAUNCHER_SLURM:
+        return dpari_job_row_make("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                                  NULL);
+    default: return dpari_job_row_make("?", NULL, NULL, NULL, NULL);
     }
+}
+
+DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
+{
+    return dpari_job_row_of(launcher).title;
 }
 
 /* Returns the text of the first of up to n names that is set and sets *name to that name, or
@@ -15894,23 +15805,6 @@ DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *site, int32_t launche
     }
 }
 
-DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
-{
-    switch (launcher) {
-    case DPAR_LAUNCHER_NONE: return "none";
-    case DPAR_LAUNCHER_DPAR: return "dpar";
-    case DPAR_LAUNCHER_TORCHRUN: return "torchrun";
-    case DPAR_LAUNCHER_OPENMPI: return "Open MPI";
-    case DPAR_LAUNCHER_HYDRA: return "Hydra (MPICH, Intel MPI)";
-    case DPAR_LAUNCHER_PALS: return "PALS (Cray)";
-    case DPAR_LAUNCHER_MVAPICH: return "MVAPICH";
-    case DPAR_LAUNCHER_FLUX: return "Flux";
-    case DPAR_LAUNCHER_JSRUN: return "jsrun";
-    case DPAR_LAUNCHER_SLURM: return "Slurm";
-    default: return "?";
-    }
-}
-
 /* Counts the lines that are not empty in the file that PBS_NODEFILE names, which has a line for
  * each rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *site)
@@ -15950,35 +15844,17 @@ static dpar_status dpari_job_value(const dpari_site *site, const char *const *na
     return DPAR_OK;
 }
 
-/* Fails with "torchrun: RANK is set but WORLD_SIZE is not: ...". */
-static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
-                                  dpar_why *why)
-{
-    char text[160];
-    dpar_text t;
-    dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
-    return dpari_wrong(why, "%s is set but %s is not: set both, or neither for one rank", text,
-                       missing);
-}
-
 /* Reads the four numbers of a launcher, or -1 for a number that is not set. Fails if the rank or
  * the size is missing. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
-    dpari_job_row row;
-    dpar_status status;
-    dpari_job_names(launcher, &row);
-    status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_rank, 2, -1, &job->local_rank, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_size, 2, -1, &job->local_size, why);
+    const dpari_job_row row = dpari_job_row_of(launcher);
+    const char *const *const names[] = {row.rank, row.size, row.local_rank, row.local_size};
+    int32_t *const values[] = {&job->rank, &job->size, &job->local_rank, &job->local_size};
+    dpar_status status = DPAR_OK;
+    for (int i = 0; i < 4 && status == DPAR_OK; i++) {
+        status = dpari_job_value(site, names[i], 3, -1, values[i], why);
     }
     if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
         job->size = dpari_job_nodefile(site);
@@ -15988,11 +15864,12 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
         const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
         const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
-            dpari_job_pick(site, row.rank, 2, &present);
+            dpari_job_pick(site, row.rank, 3, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
-            return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
+            return dpari_wrong(why, "%s: %s is set but %s", row.title, present, missing);
         }
-        return dpari_job_half(launcher, present, missing, why);
+        return dpari_wrong(why, "%s: %s is set but %s is not: set both, or neither for one rank",
+                           row.title, present, missing);
     }
     return status;
 }
@@ -16032,23 +15909,21 @@ static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *j
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
-    size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: the job has %d ranks, but must have at least 1", (int32_t)n,
-                           name, job->size);
+        return dpari_wrong(why, "%s: the job has %d ranks, but must have at least 1", name,
+                           job->size);
     }
     if (job->rank >= job->size) {
-        return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
-                           name, job->rank, job->size, job->size - 1);
+        return dpari_wrong(why, "%s: rank %d is not in a job of %d ranks (0 .. %d)", name,
+                           job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_wrong(why, "%.*s: %d ranks on this node, but %d in the whole job", (int32_t)n,
-                           name, job->local_size, job->size);
+        return dpari_wrong(why, "%s: %d ranks on this node, but %d in the whole job", name,
+                           job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
-        return dpari_wrong(why, "%.*s: local rank %d does not fit %d ranks on the node", (int32_t)n,
-                           name, job->local_rank,
-                           job->local_size > 0 ? job->local_size : job->size);
+        return dpari_wrong(why, "%s: local rank %d does not fit %d ranks on the node", name,
+                           job->local_rank, job->local_size > 0 ? job->local_size : job->size);
     }
     return DPAR_OK;
 }
@@ -16108,29 +15983,16 @@ static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *te
     }
 }
 
-/* Returns the 64-bit FNV-1a hash of a text. */
-static uint64_t dpari_job_hash(const char *text, size_t n)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    size_t i;
-    for (i = 0; i < n; i++) {
-        h = (h ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
 /* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and 16 hexadecimal
  * digits of the hash of the whole id. */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
-    uint64_t h = dpari_job_hash(text, n);
-    int i;
+    dpar_text digits;
     dpari_copy_text(id, 64, text, n);
     if (n >= 64) {
         id[46] = '~';
-        for (i = 0; i < 16; i++) {
-            id[47 + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
-        }
+        dpar_text_init(&digits, id + 47, 17);
+        dpari_os_put_hex(&digits, dpari_os_hash(DPARI_OS_HASH, text, n));
     }
 }
 
@@ -16187,26 +16049,21 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
 DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
-    dpari_site here;
+    const char *at;
     dpar_text t;
-    int64_t n, i, field = 2, value = 0;
-    dpari_site_here(&here);
+    int64_t field = 2, value;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/proc/%ld/stat", pid);
-    n = dpari_site_read(&here, path, text, sizeof text);
-    for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
-        ;
+    (void)dpari_os_text(path, text, sizeof text);
+    at = strrchr(text, ')'); /* the end of field 2, the name in parentheses */
+    if (at == NULL) {
+        return 0;
     }
-    for (; i >= 0 && i < n && field < wanted; i++) { /* field 2 is the name in parentheses */
-        field += text[i] == ' ';
+    for (; *at != 0 && field < wanted; at++) {
+        field += *at == ' ';
     }
-    if (wanted == DPARI_PROCESS_STATE) {
-        return i >= 0 && i < n ? text[i] : 0;
-    }
-    while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
-        value = value * 10 + (text[i++] - '0');
-    }
-    return value;
+    (void)dpari_os_digits(at, &value);
+    return wanted == DPARI_PROCESS_STATE ? *at : value;
 }
 
 /* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That
@@ -16271,9 +16128,6 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 
 #define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
-#if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0
-#endif
 #if !defined(MSG_CMSG_CLOEXEC)
 #define MSG_CMSG_CLOEXEC 0
 #endif
@@ -16312,56 +16166,33 @@ typedef struct dpari_host {
 
 /* ---- names, messages, sockets ---------------------------------------------------------------- */
 
-/* 64-bit FNV-1a, continued from h. */
-DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
-{
-    int i;
-    for (i = 0; i < 64; i += 8) {
-        h = (h ^ (v >> i & 255)) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
 static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
-    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->kind);
-    int i;
-    for (i = 0; i < 64 && job->id[i] != 0; i++) {
-        h = dpari_meet_hash(h, (unsigned char)job->id[i]);
-    }
-    return h;
+    const uint64_t kind = dpari_os_hash(DPARI_OS_HASH, &job->kind, sizeof job->kind);
+    return dpari_os_hash(kind, job->id, dpari_length(job->id));
 }
 
 DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
                                                     int32_t named, struct sockaddr_un *name)
 {
-    char text[80];
+    const size_t begin = named ? 0 : 1; /* an abstract name follows a NUL */
     dpar_text t;
-    uint64_t h = dpari_meet_id(job);
-    size_t begin = named ? 0 : 1, n, i;
-    int digit;
-    dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
-    for (digit = 60; digit >= 0; digit -= 4) {
-        dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
-    }
-    dpari_text_print(&t, ".%d", k);
-    n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
-    for (i = 0; i < n; i++) {
-        name->sun_path[begin + i] = text[i];
-    }
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
+    dpar_text_init(&t, name->sun_path + begin, sizeof name->sun_path - begin);
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
+    dpari_os_put_hex(&t, dpari_meet_id(job));
+    dpari_text_print(&t, ".%d", k);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + t.used + (named ? 1 : 0));
 }
 
 /* Fills in a HELLO of this rank. */
 static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
-    uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
-    layout = dpari_meet_hash(layout, sizeof(dpari_hello));
-    layout = dpari_meet_hash(layout, DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
-                                         DPAR_VERSION_PATCH);
+    const uint64_t sizes[] = {sizeof(dpari_world_head), sizeof(dpari_rank), sizeof(dpari_hello),
+                              DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
+                                  DPAR_VERSION_PATCH};
+    const uint64_t layout = dpari_os_hash(DPARI_OS_HASH, sizes, sizeof sizes);
     dpari_zero(h, sizeof *h);
     h->magic = DPARI_MEET_MAGIC;
     h->job = dpari_meet_id(job);
@@ -16380,32 +16211,6 @@ static int32_t dpari_meet_is_named(void)
 #else
     return 1;
 #endif
-}
-
-static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpari_text_print(&t, "%s: ", what);
-    dpari_os_error(&t, number);
-    return DPAR_E_SYSTEM;
-}
-
-/* Makes a socket that does not block and is closed by exec. Returns -1 and errno on failure. */
-static int dpari_meet_socket(void)
-{
-    int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
-    if (fd >= 0) {
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-#if defined(SO_NOSIGPIPE)
-        {
-            int on = 1;
-            setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
-        }
-#endif
-    }
-    return fd;
 }
 
 /* True if the process at the other end of the socket runs as this user. */
@@ -16444,8 +16249,8 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
 }
 
 /* Continues to read a message into h from byte *got. A descriptor that arrives with it is stored in
- * *passed, whose previous one is closed. Returns 1 if the message is complete, 0 if not yet, and -1
- * if the other end is closed. */
+ * *passed, whose previous one is closed; it is closed itself if `passed` is NULL. Returns 1 if the
+ * message is complete, 0 if not yet, and -1 if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -16468,23 +16273,13 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
         rights.head.cmsg_type == SCM_RIGHTS) {
         int given;
         memcpy(&given, CMSG_DATA(&rights.head), sizeof given);
-        if (*passed >= 0) {
-            close(*passed);
+        dpari_os_close(passed != NULL ? *passed : given);
+        if (passed != NULL) {
+            *passed = dpari_os_beyond_standard(given);
         }
-        *passed = dpari_os_beyond_standard(given);
     }
     *got += (size_t)n;
     return n == 0 ? -1 : *got == sizeof *h;
-}
-
-/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
- * too. */
-static int dpari_meet_milliseconds(double seconds)
-{
-    if (seconds <= 0.0) {
-        return 0;
-    }
-    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
 /* Unlinks a socket of this user in /tmp at which no process listens. It must be at least a minute
@@ -16503,14 +16298,12 @@ DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
         !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
         return;
     }
-    fd = dpari_meet_socket();
+    fd = dpari_os_socket(AF_UNIX, SOCK_STREAM);
     if (fd >= 0 && connect(fd, (struct sockaddr *)(void *)&name, (socklen_t)sizeof name) != 0 &&
         errno == ECONNREFUSED) {
         unlink(name.sun_path);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
 }
 
 /* Removes the sockets that jobs of this user left in /tmp when their rank 0 was killed. */
@@ -16543,7 +16336,7 @@ static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
         socklen_t bytes = dpari_meet_name(host->job, k, named, &host->name);
-        int fd = dpari_meet_socket(), other, mine, number;
+        int fd = dpari_os_socket(AF_UNIX, SOCK_STREAM), other, mine, number;
         if (fd < 0) {
             return -1;
         }
@@ -16558,7 +16351,7 @@ static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
             errno = number;
             return -1;
         }
-        other = dpari_meet_socket();
+        other = dpari_os_socket(AF_UNIX, SOCK_STREAM);
         if (other < 0) {
             return -1;
         }
@@ -16596,13 +16389,11 @@ static void dpari_host_drop(dpari_host *host, int32_t i)
 
 static void dpari_host_accept(dpari_host *host, int listener)
 {
-    int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
+    const int fd = dpari_os_accept(listener);
     int32_t i = 0;
     if (fd < 0) {
         return;
     }
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     while (i < host->guests && host->poll[1 + i].fd >= 0) {
         i++;
     }
@@ -16681,10 +16472,7 @@ static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
-    int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
-    if (passed >= 0) {
-        close(passed);
-    }
+    const int whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, NULL);
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(host, i);
@@ -16789,7 +16577,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
         if (host->poll[0].fd < 0) {
             int listens = dpari_host_listen(host, host->named, &host->poll[0].fd);
             if (listens < 0) {
-                return dpari_meet_failed(why, "the socket where ranks meet", errno);
+                return dpari_os_why(why, "the socket where ranks meet", 0, errno);
             }
             if (listens == 0) {
                 dpari_os_sleep(dpari_leastf(left, 5e-3));
@@ -16797,7 +16585,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
             }
         }
         dpari_host_widen(host);
-        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_os_milliseconds(left)) <= 0) {
             continue;
         }
         for (i = 0; i < host->guests && status == DPAR_OK; i++) {
@@ -16832,19 +16620,16 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
     const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
     while (answered < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_os_milliseconds(0.05)) <= 0) {
             continue;
         }
         for (i = 0; i < host->guests; i++) {
             dpari_guest *g = &host->guest[i];
-            int passed = -1, whole;
+            int whole;
             if (host->poll[1 + i].fd < 0 || host->poll[1 + i].revents == 0) {
                 continue;
             }
-            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
-            if (passed >= 0) {
-                close(passed);
-            }
+            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, NULL);
             if (whole > 0) {
                 answered++;
                 dpari_host_answer(host, i, status, why);
@@ -16862,12 +16647,8 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     int32_t i, answered = 0;
     struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        if (host->poll[0].fd >= 0) {
-            close(host->poll[0].fd);
-        }
-        if (second->fd >= 0) {
-            close(second->fd);
-        }
+        dpari_os_close(host->poll[0].fd);
+        dpari_os_close(second->fd);
         host->poll[0].fd = second->fd = -1;
     }
     for (i = 0; i < host->guests; i++) {
@@ -16878,9 +16659,7 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
     dpari_host_linger(host, status, why, answered);
     for (i = 0; i <= host->guests + 1; i++) {
-        if (host->poll[i].fd >= 0) {
-            close(host->poll[i].fd);
-        }
+        dpari_os_close(host->poll[i].fd);
     }
     if (host->file.sun_path[0] != 0) {
         unlink(host->file.sun_path);
@@ -16906,7 +16685,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_meet_failed(why, "the table of ranks", ENOMEM);
+        return dpari_os_why(why, "the table of ranks", 0, ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -16946,20 +16725,10 @@ static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadli
     size_t got = 0;
     double looked = 0.0;
     for (;;) {
-        struct pollfd p;
-        const double now = dpari_os_now();
-        double left;
         int whole;
-        deadline += dpari_os_suspended(&looked, now);
-        left = deadline - now;
-        if (left <= 0.0) {
+        deadline += dpari_os_suspended(&looked, dpari_os_now());
+        if (!dpari_os_poll(fd, POLLIN, deadline)) {
             return 0;
-        }
-        p.fd = fd;
-        p.events = POLLIN;
-        p.revents = 0;
-        if (poll(&p, 1, dpari_meet_milliseconds(left)) <= 0) {
-            continue;
         }
         whole = dpari_meet_read(fd, h, &got, passed);
         if (whole != 0) {
@@ -16989,7 +16758,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
 {
     dpari_hello answer;
     dpar_why said;
-    int none = -1, got;
+    int got, answers;
     dpar_status status = dpari_segment_open(segment, passed, &said);
     mine->kind = DPARI_MAPPED;
     mine->status = status;
@@ -17000,15 +16769,13 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
         return dpari_repeat(status, why, said.text);
     }
     /* waits longer than rank 0, whose message is better because it names the missing ranks */
-    got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
-    if (none >= 0) {
-        close(none);
-    }
-    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_GO) {
+    got = dpari_meet_receive(fd, &answer, NULL, deadline + 5.0);
+    answers = got > 0 && dpari_meet_answers(&answer, mine);
+    if (answers && answer.kind == DPARI_GO) {
         return DPAR_OK;
     }
     dpari_segment_close(segment);
-    if (got > 0 && dpari_meet_answers(&answer, mine)) {
+    if (answers) {
         return dpari_meet_refused(&answer, why);
     }
     if (got == 0) {
@@ -17027,10 +16794,10 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
 {
     struct sockaddr_un to = *name;
     dpari_hello answer;
-    int passed = -1, got, fd = dpari_meet_socket();
+    int passed = -1, got, fd = dpari_os_socket(AF_UNIX, SOCK_STREAM);
     dpar_status status = DPAR_MORE;
     if (fd < 0) {
-        return dpari_meet_failed(why, "the socket where ranks meet", errno);
+        return dpari_os_why(why, "the socket where ranks meet", 0, errno);
     }
     if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
         close(fd);
@@ -17053,9 +16820,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     } else {
         *strangers += 1;
     }
-    if (passed >= 0) {
-        close(passed);
-    }
+    dpari_os_close(passed);
     close(fd);
     return status;
 }
@@ -17101,14 +16866,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
                                                        const dpar_world_desc *o,
                                                        dpari_segment *segment, dpar_why *why)
 {
-    double timeout = 300.0; /* the default, as dpar_world_desc says */
-    double deadline;
-    if (o->timeout_s < 0.0) {
-        timeout = 1e15; /* no deadline */
-    } else if (o->timeout_s > 0.0) {
-        timeout = o->timeout_s;
-    }
-    deadline = dpari_os_now() + timeout;
+    const double timeout = dpari_world_timeout(o);
+    const double deadline = dpari_os_now() + (timeout > 0.0 ? timeout : 1e15);
     if (job->rank == 0) {
         return dpari_meet_host(job, o, deadline, segment, why);
     }
@@ -17184,7 +16943,7 @@ typedef struct dpari_launch {
     void *arg;
     dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s; /* timeout_s <= 0 if there is no deadline */
+    double grace_s, timeout_s; /* timeout_s is 0 if there is no deadline */
     double forgiven;           /* s, when it last checked whether the whole job was suspended */
     pid_t parent;
     int64_t threads;      /* threads of this process when it forked; 1 if that does not matter */
@@ -17197,7 +16956,6 @@ typedef struct dpari_launch {
     struct pollfd *watch; /* [n]; fd is -1 if the rank has ended */
     dpari_seat *seat;     /* [n] */
     dpari_segment segment;
-    dpari_verdict verdict;
 } dpari_launch;
 
 /* The exit status is unknown because the system discarded it, as it does if the program ignores
@@ -17233,14 +16991,6 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
                            (int32_t)DPARI_MAX_RANKS);
     }
     return dpari_launch_options(options, why);
-}
-
-/* Allocates zeroed pages that forked ranks share with this process. Returns NULL if there is no
- * memory. */
-static void *dpari_launch_shared(int64_t bytes)
-{
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -17505,13 +17255,6 @@ static int dpari_launch_is_silent(dpari_launch *launch, int32_t rank)
     return silent;
 }
 
-/* True if the rank sleeps until an event, rather than being stopped by a debugger or waiting for a
- * disk. */
-static int dpari_seat_sleeps(const dpari_seat *seat)
-{
-    return dpari_job_process(seat->pid, DPARI_PROCESS_STATE) == 'S';
-}
-
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
  * waits for them in every rank, outside of dpar, so that no deadline of an operation ever passes.
  * This is done only if this process had other threads. Without such threads, ranks may wait for
@@ -17529,7 +17272,8 @@ static void dpari_launch_listen(dpari_launch *launch)
     launch->looked = now;
     if (launch->timeout_s > 0.0 && launch->silent_s >= launch->timeout_s) {
         for (int32_t r = 0; r < launch->n && silent; r++) {
-            silent = dpari_seat_sleeps(&launch->seat[r]);
+            /* sleeps until an event, and is not stopped by a debugger or waiting for a disk */
+            silent = dpari_job_process(launch->seat[r].pid, DPARI_PROCESS_STATE) == 'S';
         }
         launch->silent = silent;
         launch->silent_s = silent ? launch->silent_s : 0.0;
@@ -17888,7 +17632,7 @@ static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *s
 }
 
 /* Makes the segment, runs all ranks to their end and determines the result. */
-static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
+static dpar_status dpari_launch_run(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
     if (status != DPAR_OK) {
@@ -17904,33 +17648,42 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     if (status == DPAR_OK) { /* all ranks were started and have ended */
         const int32_t first = dpari_launch_culprit(launch);
         const int32_t result = first >= 0 ? dpari_seat_result(launch, &launch->seat[first]) : 0;
-        launch->verdict.said = dpari_segment_said(&launch->segment);
-        launch->verdict.result = result != 0 ? result : 1;
+        verdict->said = dpari_segment_said(&launch->segment);
+        verdict->result = result != 0 ? result : 1;
         status = dpari_launch_result(launch, why);
     }
     dpari_segment_close(&launch->segment);
     return status;
 }
 
-/* Starts all ranks and waits for them. The caller has set n, options and the function or the image
- * in *launch; all other fields are zero. */
+static void dpari_launch_begin(dpari_launch *launch, int32_t n, const dpar_world_desc *options,
+                               dpari_verdict *verdict)
+{
+    dpari_zero(launch, sizeof *launch);
+    launch->n = launch->left = n;
+    launch->options = options;
+    launch->timeout_s = dpari_world_timeout(options);
+    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    verdict->said = 0;
+    verdict->result = 1;
+}
+
+/* Starts all ranks and waits for them. The caller has called dpari_launch_begin and set the
+ * function or the image. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
-    const dpar_world_desc *options = launch->options;
     const int64_t bytes = launch->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpar_status status;
-    launch->verdict = *verdict;
-    launch->seat = (dpari_seat *)dpari_launch_shared(bytes);
-    if (launch->seat == NULL) {
+    /* zeroed pages that forked ranks share with this process */
+    void *seats =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seats == MAP_FAILED) {
         return dpari_say(DPAR_E_SYSTEM, why, "no memory: %ld bytes are needed to watch %d ranks",
                          bytes, launch->n);
     }
+    launch->seat = (dpari_seat *)seats;
     launch->watch = (struct pollfd *)(void *)(launch->seat + launch->n);
-    launch->left = launch->n;
-    launch->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
-    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    status = dpari_launch_run(launch, why);
-    *verdict = launch->verdict;
+    status = dpari_launch_run(launch, verdict, why);
     dpari_os_unmap(launch->seat, bytes);
     return status;
 }
@@ -17941,16 +17694,12 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_verdict(int32_t n, dpar_main fn, v
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch launch;
-    verdict->said = 0;
-    verdict->result = 1;
+    dpari_launch_begin(&launch, n, options, verdict);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_zero(&launch, sizeof launch);
-    launch.n = n;
     launch.fn = fn;
     launch.arg = arg;
-    launch.options = options;
     return dpari_launch_all(&launch, verdict, why);
 }
 
@@ -17961,16 +17710,12 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
     dpari_image image;
     dpari_launch launch;
     dpar_status status = dpari_launch_options(options, why);
-    verdict->said = 0;
-    verdict->result = 1;
+    dpari_launch_begin(&launch, n, options, verdict);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&image, sizeof image);
-    dpari_zero(&launch, sizeof launch);
-    launch.n = n;
     launch.image = &image;
-    launch.options = options;
     status = dpari_image_make(&image, &launch, words, why);
     if (status != DPAR_OK) {
         return status;
@@ -18276,7 +18021,7 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
         if (n == 6) {
             return 0;
         }
-        s[n++] = *word >= 'A' && *word <= 'Z' ? (char)(*word - 'A' + 'a') : *word;
+        s[n++] = dpari_lower(*word);
     }
     s[n] = 0;
     while (head < n && head < 5 && s[head] == name[head]) {
@@ -18332,14 +18077,8 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
 static int32_t dpari_main_cores(void)
 {
     uint64_t mask[DPARI_CPU_WORDS];
-    int32_t i, n = 0;
     dpari_os_cpus(mask);
-    for (i = 0; i < DPARI_CPU_WORDS; i++) {
-        for (; mask[i] != 0 && n < 4; n++) {
-            mask[i] &= mask[i] - 1;
-        }
-    }
-    return n > 0 ? n : 1;
+    return (int32_t)dpari_most(1, dpari_least(4, dpari_os_cpu_count(mask)));
 }
 
 /* Reads a number of ranks. Sets *asked to 0 if there is no text. */
@@ -18858,7 +18597,7 @@ DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void 
 
 /* ==== exchange/peer_wait.c ==== */
 
-/* Waits for a peer of an exchange. The waits of world.h do the spinning and sleeping; this file
+/* Waits for a peer of an exchange. The waits of wait.h do the spinning and sleeping; this file
  * decides when a wait has failed, and whose fault it is. */
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
@@ -19062,7 +18801,7 @@ static DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_statu
 
 DPARI_API DPARI_COLD dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref)
 {
-    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    const dpar_status status = dpari_group_unmapped(dpari_group_of(x->node), NULL, ref);
     if (x->node != x->comm) {
         dpar_comm_abort(x->comm, status, x->node->why.text);
     }

@@ -569,7 +569,7 @@ static void dpari_doctor_room(dpari_checkup *checkup)
 {
     dpari_available available;
     struct statvfs shm;
-    dpari_os_available(&available);
+    dpari_limits_find(&available);
     checkup->quota = available.hundredths;
     checkup->memory = dpari_os_memory();
     checkup->memory_free = available.bytes < INT64_MAX ? available.bytes : 0;

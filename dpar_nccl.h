@@ -997,9 +997,6 @@ typedef union dpari_nccl_sockaddr {
     struct sockaddr_in6 six;
 } dpari_nccl_sockaddr;
 
-/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
-DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
-
 /* Send or receive all bytes. Return 0, or -1 if the connection fails or the deadline passes before
  * that, in which case some of the bytes may have been sent or received. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);
@@ -3330,20 +3327,6 @@ DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, i
 
 /* ==== nccl/socket.c ==== */
 
-DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until)
-{
-    const double rest = until - dpari_os_now();
-    struct pollfd p;
-    if (rest <= 0) {
-        return 0;
-    }
-    p.fd = fd;
-    p.events = events;
-    p.revents = 0;
-    (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
-    return 1;
-}
-
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
     const char *at = (const char *)from;
@@ -3354,7 +3337,7 @@ DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, doub
             bytes -= (size_t)n;
         } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
             return -1;
-        } else if (!dpari_nccl_poll(fd, POLLOUT, until)) {
+        } else if (!dpari_os_poll(fd, POLLOUT, until)) {
             return -1;
         }
     }
@@ -3371,7 +3354,7 @@ DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
             bytes -= (size_t)n;
         } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
             return -1;
-        } else if (!dpari_nccl_poll(fd, POLLIN, until)) {
+        } else if (!dpari_os_poll(fd, POLLIN, until)) {
             return -1;
         }
     }
@@ -3411,12 +3394,12 @@ DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port)
     int fd;
     memset(&at, 0, sizeof at);
     at.family = local ? AF_INET : AF_INET6;
-    fd = dpari_os_beyond_standard(socket(at.family, SOCK_STREAM, 0));
+    fd = dpari_os_socket(at.family, SOCK_STREAM);
     if (fd >= 0 && !local) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     } else if (fd < 0) {
         at.family = AF_INET;
-        fd = dpari_os_beyond_standard(socket(AF_INET, SOCK_STREAM, 0));
+        fd = dpari_os_socket(AF_INET, SOCK_STREAM);
     }
     if (fd < 0) {
         return -1;
@@ -3425,8 +3408,6 @@ DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port)
         dpari_nccl_loopback(&at);
     }
     bytes = dpari_nccl_socket_name(&at, 0, &name);
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (bind(fd, &name.any, bytes) != 0 || listen(fd, 1024) != 0 ||
         getsockname(fd, &name.any, &bytes) != 0) {
         (void)close(fd);
@@ -3488,12 +3469,10 @@ static int dpari_nccl_connected(int fd, double until)
 DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
 {
     const int on = 1;
-    const int fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
+    const int fd = dpari_os_socket(name->sa_family, SOCK_STREAM);
     if (fd < 0) {
         return -1;
     }
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(fd, name, bytes) != 0 &&
         (errno != EINPROGRESS || !dpari_nccl_connected(fd, until))) {
@@ -3890,7 +3869,7 @@ static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
     dpari_nccl_side *s = &world->side;
     const int on = 1;
     dpari_nccl_knock *k;
-    const int fd = dpari_os_beyond_standard(accept(s->listener, NULL, NULL));
+    const int fd = dpari_os_accept(s->listener);
     if (fd < 0) {
         if ((errno != EMFILE && errno != ENFILE) || s->knocks == 0) {
             return 0;
@@ -3901,7 +3880,6 @@ static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
     if (s->knocks == s->knocks_room) {
         dpari_nccl_knock_ends(s, 0, 1);
     }
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     k = &s->knock[s->knocks++];
     memset(k, 0, sizeof *k);
@@ -4316,7 +4294,7 @@ DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
         if (dpari_nccl_reach(world, l, until) == 0) {
             l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
         }
-        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
+        while (l->state == DPARI_NCCL_KNOCKS && dpari_os_poll(l->fd, POLLIN, until)) {
             dpari_nccl_listen_to(world, 0);
         }
     }

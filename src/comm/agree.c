@@ -114,14 +114,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, impossible = 0;
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_REDUCE;
-    call.type = DPAR_I64;
+    dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, 3, DPAR_I64);
     call.op = DPAR_MIN;
-    call.in = in;
-    call.out = out;
-    call.count = 3;
     call.tag = dpari_plan_tag(plan);
     in[0] = st * unit + comm->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;

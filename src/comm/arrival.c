@@ -20,6 +20,7 @@
 #include "../host/kernel.h"
 #include "engine.h"
 #include "options.h"
+#include "wait.h"
 
 enum {
     DPARI_LEVELS_FROM = 17,  /* fewer ranks can look at all words within a microsecond */

@@ -30,8 +30,11 @@
 #include "../base/base_private.h"
 #include "../host/kernel.h"
 #include "arrival.h"
-#include "copy_choice_private.h"
+#include "copy_choice.h"
 #include "engine.h"
+#include "flight.h"
+#include "heap.h"
+#include "wait.h"
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */
@@ -131,57 +134,50 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
     return sum;
 }
 
+/* Returns piece r of an array that has one piece for each rank. count and first are NULL if all
+ * pieces have call->count elements; first is NULL too if pieces are contiguous. */
+static dpari_piece dpari_piece_at(const dpar_call *call, const int64_t *count, const int64_t *first,
+                                  int32_t r)
+{
+    const int64_t unit = dpari_unit(call);
+    dpari_piece p = {call->count * unit * r, call->count * unit};
+    if (call->variable_counts) {
+        p.begin = unit * (first ? first[r] : dpari_sum_before(count, r));
+        p.bytes = unit * count[r];
+    }
+    return p;
+}
+
 /* Returns the piece of this rank's `in` that rank `to` receives. */
 static dpari_piece dpari_piece_to(const dpari_group *group, const dpar_call *call, int32_t to)
 {
-    const int64_t unit = dpari_unit(call);
     const int root = call->root == group->comm.rank;
-    dpari_piece p = {0, call->count * unit};
+    const dpari_piece none = {0, 0}, whole = {0, call->count * dpari_unit(call)};
     switch (call->kind) {
-    case DPAR_CALL_BROADCAST: p.bytes = root ? p.bytes : 0; break;
-    case DPAR_CALL_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
-    case DPAR_CALL_ALL_GATHER: break;
+    case DPAR_CALL_BROADCAST: return root ? whole : none;
+    case DPAR_CALL_GATHER: return call->root == to ? whole : none;
+    case DPAR_CALL_ALL_GATHER: return whole;
     case DPAR_CALL_SCATTER:
-    case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_SCATTER && !root) {
-            p.bytes = 0;
-        } else if (call->variable_counts) {
-            p.begin =
-                unit * (call->in_first ? call->in_first[to] : dpari_sum_before(call->in_count, to));
-            p.bytes = unit * call->in_count[to];
-        } else {
-            p.begin = p.bytes * to;
-        }
-        break;
-    default: p.bytes = 0;
+        return root ? dpari_piece_at(call, call->in_count, call->in_first, to) : none;
+    case DPAR_CALL_ALL_TO_ALL: return dpari_piece_at(call, call->in_count, call->in_first, to);
+    default: return none;
     }
-    return p;
 }
 
 /* Returns the piece of this rank's `out` that receives the data of rank `from`. */
 static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *call, int32_t from)
 {
-    const int64_t unit = dpari_unit(call);
-    dpari_piece p = {0, call->count * unit};
+    const dpari_piece none = {0, 0}, whole = {0, call->count * dpari_unit(call)};
+    const int takes = call->kind != DPAR_CALL_GATHER || call->root == group->comm.rank;
     switch (call->kind) {
     case DPAR_CALL_BROADCAST:
-    case DPAR_CALL_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_CALL_SCATTER: return call->root == from ? whole : none;
     case DPAR_CALL_GATHER:
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_GATHER && call->root != group->comm.rank) {
-            p.bytes = 0;
-        } else if (call->variable_counts) {
-            p.begin = unit * (call->out_first ? call->out_first[from]
-                                              : dpari_sum_before(call->out_count, from));
-            p.bytes = unit * call->out_count[from];
-        } else {
-            p.begin = p.bytes * from;
-        }
-        break;
-    default: p.bytes = 0;
+        return takes ? dpari_piece_at(call, call->out_count, call->out_first, from) : none;
+    default: return none;
     }
-    return p;
 }
 
 /* True if a rank sends the same bytes to every other rank. */
@@ -740,14 +736,14 @@ static dpar_status dpari_push(dpari_group *group, const dpar_work *work)
         const dpari_offer *offer = dpari_offer_of(group, work, r);
         const char *in = (const char *)dpari_at(group->world, offer->in);
         if (!in) {
-            return dpari_fail_unmapped(group, work, offer->in);
+            return dpari_group_unmapped(group, work, offer->in);
         }
         group->in[r] = in + part.begin;
         if (call->kind == DPAR_CALL_ALL_REDUCE ||
             (call->kind == DPAR_CALL_REDUCE && r == call->root)) {
             char *out = (char *)dpari_at(group->world, offer->out);
             if (!out) {
-                return dpari_fail_unmapped(group, work, offer->out);
+                return dpari_group_unmapped(group, work, offer->out);
             }
             group->out[outs++] = out + part.begin;
         }
@@ -772,7 +768,7 @@ static dpar_status dpari_pull_reduce(dpari_group *group, const dpar_work *work)
         const uint64_t ref = dpari_offer_of(group, work, r)->in;
         group->in[r] = r == group->comm.rank ? call->in : dpari_at(group->world, ref);
         if (!group->in[r]) {
-            return dpari_fail_unmapped(group, work, ref);
+            return dpari_group_unmapped(group, work, ref);
         }
     }
     group->out[0] = call->out;
@@ -841,13 +837,6 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_wo
     return dpari_group_break(group, DPAR_E_SYSTEM, why.text);
 }
 
-/* Copies from a rank's private memory. */
-static int dpari_cma_read(const dpari_group *group, int32_t rank, void *to, uint64_t from,
-                          int64_t bytes)
-{
-    return dpari_world_read(group->world, group->world_rank[rank], to, from, bytes);
-}
-
 /* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
  * other ranks are read into this rank's slots. */
 static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
@@ -865,7 +854,8 @@ static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
             char *copy = slots + r * block;
             uint64_t from = dpari_offer_of(group, work, r)->in_at + (uint64_t)(part.begin + at);
             group->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_cma_read(group, r, copy, from, bytes) != 0) {
+            if (r != me &&
+                dpari_world_read(group->world, group->world_rank[r], copy, from, bytes) != 0) {
                 return dpari_cma_failed(group, work, r, errno);
             }
         }
@@ -883,7 +873,8 @@ static dpar_status dpari_cma_results(dpari_group *group, const dpar_work *work)
         const int32_t r = (group->comm.rank + i) % group->comm.size;
         const dpari_piece part = dpari_part(group, &work->call, r);
         uint64_t from = dpari_offer_of(group, work, r)->out_at + (uint64_t)part.begin;
-        if (dpari_cma_read(group, r, (char *)work->call.out + part.begin, from, part.bytes) != 0) {
+        char *to = (char *)work->call.out + part.begin;
+        if (dpari_world_read(group->world, group->world_rank[r], to, from, part.bytes) != 0) {
             return dpari_cma_failed(group, work, r, errno);
         }
     }
@@ -896,12 +887,11 @@ static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work
                                        int64_t gives, int64_t takes)
 {
     const int64_t unit = dpari_unit(&work->call);
-    dpar_text t;
     dpar_why why;
-    dpari_text_why(&t, &why);
-    dpari_text_print(&t, "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
-                     dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
-                     group->comm.rank, takes / unit);
+    (void)dpari_say(DPAR_E_MISMATCH, &why,
+                    "%s #%ld: rank %d sends %ld elements to rank %d, which expects %ld",
+                    dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
+                    group->comm.rank, takes / unit);
     return dpari_group_break(group, DPAR_E_MISMATCH, why.text);
 }
 
@@ -983,13 +973,14 @@ static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t
                 dpari_take_own(group, call, stream);
             }
         } else if (offer->in && !in) {
-            return dpari_fail_unmapped(group, work, offer->in);
+            return dpari_group_unmapped(group, work, offer->in);
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin, in + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin, in + from.begin, to.bytes, stream);
-        } else if (dpari_cma_read(group, r, (char *)call->out + to.begin,
-                                  offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+        } else if (dpari_world_read(group->world, group->world_rank[r],
+                                    (char *)call->out + to.begin,
+                                    offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
             return dpari_cma_failed(group, work, r, errno);
         }
     }
@@ -1141,20 +1132,16 @@ static void dpari_chunk_results(dpari_group *group, const dpar_work *work, const
     }
 }
 
-/* Returns the word that a rank publishes last for a chunk: c if results are taken, otherwise b. */
-static int32_t dpari_last_word(const dpar_call *call)
-{
-    return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
-                                                                                : DPARI_WORD_B;
-}
-
 /* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
  * are taken. */
 static dpar_status dpari_chunks(dpari_group *group, dpar_work *work)
 {
     dpari_coll *coll = dpari_coll_of(work);
     dpari_member *mine = group->member[group->comm.rank];
-    const int32_t last = dpari_last_word(&work->call);
+    const int32_t kind = work->call.kind;
+    const int results = kind == DPAR_CALL_ALL_REDUCE || kind == DPAR_CALL_REDUCE;
+    /* the word that a rank publishes last for a chunk */
+    const int32_t last = results ? DPARI_WORD_C : DPARI_WORD_B;
     while (coll->in_step < coll->steps || coll->mid_step < coll->steps ||
            (last == DPARI_WORD_C && coll->out_step < coll->steps)) {
         if (coll->in_step < coll->steps && coll->in_step <= coll->mid_step + 1 &&

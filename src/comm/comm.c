@@ -16,50 +16,31 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
-{
-    dpari_text_why(text, &comm->why);
-    dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
-}
-
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
                                              const char *what)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpar_text_put(&t, what);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: %s", dpar_call_name(call->kind), what);
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *comm, const dpar_call *call,
                                                     const char *name, int64_t got,
                                                     const char *domain)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: %s %ld is not %s", dpar_call_name(call->kind), name, got,
+                       domain);
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_call *call,
                                                   const char *domain)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why, "%s: type %s (%d) is not %s", dpar_call_name(call->kind),
+                       dpar_type_name(call->type), call->type, domain);
 }
 
 /* Fails because an argument is NULL. Writes no message if the communicator is NULL. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
-    dpar_text t;
-    if (comm) {
-        dpari_text_why(&t, &comm->why);
-        dpar_text_put(&t, what);
-    }
-    return DPAR_E_ARG;
+    return dpari_repeat(DPAR_E_ARG, comm ? &comm->why : NULL, what);
 }
 
 DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
@@ -206,11 +187,9 @@ DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
 static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
 {
-    dpar_text t;
-    dpari_comm_begin(comm, &t, call);
-    dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
-                     dpar_type_name(call->type), comm->size);
-    return DPAR_E_RANGE;
+    return dpari_say(DPAR_E_RANGE, &comm->why,
+                     "%s: %ld elements of %s for %d ranks are more than 2^62 bytes",
+                     dpar_call_name(call->kind), count, dpar_type_name(call->type), comm->size);
 }
 
 /* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
@@ -456,12 +435,9 @@ static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_st
 
 static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
-    dpar_text t;
-    dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t,
-                     "this work is still in progress (%s): wait for it before you post it again",
-                     dpar_call_name(work->call.kind));
-    return DPAR_E_ARG;
+    return dpari_wrong(&comm->why,
+                       "this work is still in progress (%s): wait for it before you post it again",
+                       dpar_call_name(work->call.kind));
 }
 
 /* True if the operation is in progress. Memory that was never posted may contain any bytes, but not
@@ -491,25 +467,32 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
+/* Checks a call, and that `work` can be posted, unless it is NULL. */
+static dpar_status dpari_post_check(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    /* a thread of the engine may have set it; it writes comm->why first */
+    dpar_status s = DPARI_LOAD(&comm->status);
+    if (s == DPAR_OK) {
+        s = dpari_call_check(comm, call);
+    }
+    if (s == DPAR_OK && work && dpari_is_in_progress(work)) {
+        s = dpari_work_is_busy(comm, work);
+    }
+    return dpari_not_posted(work, s);
+}
+
 DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!comm || !call) {
         return dpari_not_posted(work, dpari_comm_null(comm, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(
-        &comm->status); /* a thread of the engine may have set it; it writes comm->why first */
-    if (s == DPAR_OK) {
-        s = dpari_call_check(comm, call);
-    }
+    s = dpari_post_check(comm, call, work);
     if (s != DPAR_OK) {
-        return dpari_not_posted(work, s);
+        return s;
     }
     if (!work) {
         return dpari_counted(comm, call, comm->engine.run(comm, call));
-    }
-    if (dpari_is_in_progress(work)) {
-        return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
     return dpari_counted(comm, call, dpari_not_posted(work, comm->engine.post(comm, call, work)));
@@ -524,10 +507,7 @@ static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, in
             return dpari_comm_bad(comm, &calls[i],
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
-        s = dpari_call_check(comm, &calls[i]);
-        if (s == DPAR_OK && works && dpari_is_in_progress(&works[i])) {
-            s = dpari_work_is_busy(comm, &works[i]);
-        }
+        s = dpari_post_check(comm, &calls[i], works ? &works[i] : NULL);
     }
     return s;
 }
@@ -630,7 +610,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
 
 /* ---- the operations: each describes its arguments in a dpar_call ----------------------------- */
 
-static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
+DPARI_API dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
     dpar_call call = {0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL};
     call.kind = kind;
@@ -676,16 +656,11 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int6
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = DPARI_LOAD(&comm->status);
+    dpar_status s;
     call.op = op;
-    if (s == DPAR_OK) {
-        s = dpari_call_check(comm, &call);
-    }
-    if (s == DPAR_OK && dpari_is_in_progress(work)) {
-        s = dpari_work_is_busy(comm, work);
-    }
+    s = dpari_post_check(comm, &call, work);
     if (s != DPAR_OK) {
-        return dpari_not_posted(work, s);
+        return s;
     }
     dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
@@ -833,7 +808,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;
-    dpar_text t;
     if (!comm || !mesh || !out) {
         return dpari_comm_null(comm, "split: the mesh or out is NULL");
     }
@@ -842,12 +816,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
         mesh->first_rank + last >= comm->size) {
-        dpari_text_why(&t, &comm->why);
-        dpari_text_print(&t,
-                         "split: the mesh's ranks %d to %ld are outside this communicator of %d "
-                         "ranks, or occur twice",
-                         mesh->first_rank, mesh->first_rank + last, comm->size);
-        return DPAR_E_ARG;
+        return dpari_wrong(&comm->why,
+                           "split: the mesh's ranks %d to %ld are outside this communicator of %d "
+                           "ranks, or occur twice",
+                           mesh->first_rank, mesh->first_rank + last, comm->size);
     }
     if (dpar_mesh_coords(mesh, comm->rank, coord)) {
         color = dpar_mesh_group_index(mesh, ~axes, comm->rank);
@@ -876,14 +848,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **ou
 }
 
 /* The dpari_ended_x functions are the engine of a closed communicator. */
-static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
-{
-    (void)color;
-    (void)key;
-    *out = NULL;
-    return comm->status;
-}
-
 static DPARI_COLD dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                  dpar_why *why)
 {
@@ -971,12 +935,9 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *comm)
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
-    dpar_text t;
     *at = comm;
-    dpari_text_why(&t, &comm->why);
-    dpar_text_put(&t, "this communicator was closed before");
+    (void)dpari_wrong(&comm->why, "this communicator was closed before");
     DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
-    comm->engine.split = dpari_ended_split;
     comm->engine.shrink = dpari_ended_shrink;
     comm->engine.alloc = dpari_ended_alloc;
     comm->engine.release = dpari_ended_release;
@@ -1009,14 +970,11 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *comm)
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpar_text t;
     if (!comm || !memory) {
         return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpari_text_why(&t, &comm->why);
-        dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
-        return DPAR_E_ARG;
+        return dpari_wrong(&comm->why, "alloc: %ld bytes cannot be allocated", bytes);
     }
     return comm->engine.alloc(comm, bytes, memory);
 }

@@ -5,7 +5,7 @@
  * Each size class keeps the time per byte of both. The faster one is used, and now and then the
  * other one is tried again, less often the longer it has been slower. Called by collectives.c and
  * p2p.c. */
-#include "copy_choice_private.h"
+#include "copy_choice.h"
 
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {

@@ -20,6 +20,9 @@ DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_wo
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);
 DPARI_API int dpari_kind_sends(int32_t kind);
+/* Returns a call with these fields, in which all others are 0 or NULL. */
+DPARI_API dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count,
+                               int32_t type);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
 DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);

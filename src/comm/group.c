@@ -9,7 +9,10 @@
 
 #include "../base/base_private.h"
 #include "engine.h"
+#include "flight.h"
+#include "heap.h"
 #include "os.h"
+#include "wait.h"
 #include "world.h"
 
 /* ---- the memory that follows a member -------------------------------------------------------- */
@@ -84,9 +87,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_stat
 
 DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, dpar_why *why)
 {
-    const dpari_rank *first =
-        (const dpari_rank *)(const void *)(segment->base + sizeof(dpari_world_head));
-    const uint64_t ref = DPARI_LOAD(&first->member);
+    const uint64_t ref = DPARI_LOAD(&dpari_segment_ranks(segment)->member);
     dpari_abort record;
     if (ref == 0 ||
         !dpari_segment_copy(segment, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
@@ -192,16 +193,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *text, const dpari_
 DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *text, const dpari_group *group,
                                               const dpar_work *work)
 {
-    dpari_flight f;
-    memset(&f, 0, sizeof f);
-    f.sequence = work->sequence;
-    f.count = work->call.count;
-    f.kind = work->call.kind;
-    f.type = work->call.type;
-    f.op = work->call.op;
-    f.root = work->call.root;
-    f.tag = work->call.tag;
-    f.varies = work->call.variable_counts;
+    const dpari_flight f = dpari_flight_of(&work->call, work->sequence);
     dpari_put_flight_of(text, group, &f);
     if (group->called != NULL) {
         dpari_text_print(text, " in the memory of %s: ", group->place);
@@ -253,26 +245,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const 
     return dpari_group_break(group, DPAR_E_PEER, why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
-                                                          uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpari_group *group, const dpar_work *work,
+                                                      uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
     dpari_text_why(&t, &why);
-    dpari_put_work(&t, group, work);
+    if (work) {
+        dpari_put_work(&t, group, work);
+    }
     dpari_put_rank(&t, group, group->comm.rank);
-    dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, group->world, ref);
-    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
-{
-    dpari_group *group = dpari_group_of(comm);
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, group->world, ref);
     return dpari_group_break(group, DPAR_E_MEMORY, why.text);

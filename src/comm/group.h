@@ -127,7 +127,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *group);
 
 /* ---- finding the rank that all wait for ----
  *
- * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * Ranks that wait report many times a second that they do, and for which rank (wait.h). A rank
  * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
  * function follows the chain of waits from a rank on, within the communicator, until it reaches
  * such a rank. *links is the number of steps. All ranks are numbers of the world. */
@@ -142,8 +142,9 @@ DPARI_API void dpari_put_place(dpar_text *text, const dpari_group *group);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
 DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *text);
-/* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
-DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
+/* Breaks the communicator because dpari_at returned NULL for this ref. work: the operation that
+ * needs it, which the message then names; NULL if there is none. */
+DPARI_API dpar_status dpari_group_unmapped(dpari_group *group, const dpar_work *work, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
@@ -178,9 +179,6 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
 /* Breaks the communicator because a rank that the operation needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
-/* Breaks the communicator because dpari_at returned NULL for a ref that the operation needs. */
-DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
-                                               uint64_t ref);
 /* Copies the message with which the world's communicator broke to *why, for the process that
  * supervises the ranks. Returns 0 if it is not broken. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);

@@ -10,10 +10,11 @@
 
 #include "../base/base_private.h"
 
-/* The variables of one launcher. A name is read if those before it are not set; missing names are
- * NULL. */
+/* The name of one launcher in messages, and its variables. A variable is read if those before it
+ * are not set; missing ones are NULL. */
 typedef struct dpari_job_row {
-    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+    const char *title;
+    const char *rank[3], *size[3], *local_rank[3], *local_size[3];
 } dpari_job_row;
 
 /* Does what getenv does, which the library does not call (tools/lint). */
@@ -51,43 +52,19 @@ DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char 
 {
     char full[512];
     dpar_text t;
-    size_t used = 0;
-    int fd;
     dpar_text_init(&t, full, sizeof full);
     dpari_text_print(&t, "%s%s", site->root, path);
     if (t.used >= sizeof full || room == 0) {
         return -1;
     }
-    fd = open(full, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    while (used + 1 < room) {
-        ssize_t got = read(fd, text + used, room - 1 - used);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-    }
-    close(fd);
-    text[used] = 0;
-    return (int64_t)used;
+    return dpari_os_text(full, text, room);
 }
 
 DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
-    int64_t v = 0;
-    size_t i;
-    for (i = 0; text[i] != 0; i++) {
-        if (text[i] < '0' || text[i] > '9' || i == 18) {
-            return 0;
-        }
-        v = v * 10 + (text[i] - '0');
-    }
-    if (i == 0 || v > most) {
+    int64_t v;
+    const char *end = dpari_os_digits(text, &v);
+    if (end == text || *end != 0 || v > most || v == INT64_MAX) {
         return 0;
     }
     *value = v;
@@ -98,15 +75,12 @@ DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_
  * above INT32_MAX. */
 static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
 {
-    int64_t v = 0;
-    size_t i = *at;
-    while (text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX) {
-        v = v * 10 + (text[i++] - '0');
-    }
-    if (i == *at || v > INT32_MAX) {
+    int64_t v;
+    const char *begin = text + *at, *end = dpari_os_digits(begin, &v);
+    if (end == begin || v > INT32_MAX) {
         return 0;
     }
-    *at = i;
+    *at += (size_t)(end - begin);
     *value = (int32_t)v;
     return 1;
 }
@@ -162,70 +136,65 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, in
     return 1;
 }
 
-static void dpari_job_pair(const char **name, const char *first, const char *second)
+static dpari_job_row dpari_job_row_make(const char *title, const char *rank, const char *size,
+                                        const char *local_rank, const char *local_size)
 {
-    name[0] = first;
-    name[1] = second;
+    dpari_job_row row;
+    dpari_zero(&row, sizeof row);
+    row.title = title;
+    row.rank[0] = rank;
+    row.size[0] = size;
+    row.local_rank[0] = local_rank;
+    row.local_size[0] = local_size;
+    return row;
 }
 
-/* Fills in the row of a launcher. */
-static void dpari_job_names(int32_t launcher, dpari_job_row *row)
+/* The table. */
+DPARI_STATIC_NOINLINE DPARI_COLD dpari_job_row dpari_job_row_of(int32_t launcher)
 {
-    dpari_zero(row, sizeof *row);
+    dpari_job_row row;
     switch (launcher) {
+    case DPAR_LAUNCHER_NONE: return dpari_job_row_make("none", NULL, NULL, NULL, NULL);
     case DPAR_LAUNCHER_DPAR:
-        dpari_job_pair(row->rank, "DPAR_RANK", NULL);
-        dpari_job_pair(row->size, "DPAR_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "DPAR_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "DPAR_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("dpar", "DPAR_RANK", "DPAR_SIZE", "DPAR_LOCAL_RANK",
+                                  "DPAR_LOCAL_SIZE");
     case DPAR_LAUNCHER_TORCHRUN:
-        dpari_job_pair(row->rank, "RANK", NULL);
-        dpari_job_pair(row->size, "WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "LOCAL_WORLD_SIZE", NULL);
-        break;
+        return dpari_job_row_make("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE");
     case DPAR_LAUNCHER_OPENMPI:
-        dpari_job_pair(row->rank, "OMPI_COMM_WORLD_RANK", NULL);
-        dpari_job_pair(row->size, "OMPI_COMM_WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "OMPI_COMM_WORLD_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
     case DPAR_LAUNCHER_HYDRA:
-        dpari_job_pair(row->rank, "PMI_RANK", NULL);
-        dpari_job_pair(row->size, "PMI_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "MPI_LOCALRANKID", NULL);
-        dpari_job_pair(row->local_size, "MPI_LOCALNRANKS", NULL);
-        break;
+        return dpari_job_row_make("Hydra (MPICH, Intel MPI)", "PMI_RANK", "PMI_SIZE",
+                                  "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
     case DPAR_LAUNCHER_PALS:
-        dpari_job_pair(row->rank, "PMI_RANK", "PALS_RANKID");
-        dpari_job_pair(row->size, "PMI_SIZE", "PALS_NRANKS");
-        row->size[2] = "PALS_SIZE";
-        dpari_job_pair(row->local_rank, "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID");
-        dpari_job_pair(row->local_size, "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE");
-        break;
+        row = dpari_job_row_make("PALS (Cray)", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK",
+                                 "PMI_LOCAL_SIZE");
+        row.rank[1] = "PALS_RANKID";
+        row.size[1] = "PALS_NRANKS";
+        row.size[2] = "PALS_SIZE";
+        row.local_rank[1] = "PALS_LOCAL_RANKID";
+        row.local_size[1] = "PALS_LOCAL_SIZE";
+        return row;
     case DPAR_LAUNCHER_MVAPICH:
-        dpari_job_pair(row->rank, "MV2_COMM_WORLD_RANK", NULL);
-        dpari_job_pair(row->size, "MV2_COMM_WORLD_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "MV2_COMM_WORLD_LOCAL_RANK", NULL);
-        dpari_job_pair(row->local_size, "MV2_COMM_WORLD_LOCAL_SIZE", NULL);
-        break;
+        return dpari_job_row_make("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+                                  "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
     case DPAR_LAUNCHER_FLUX:
-        dpari_job_pair(row->rank, "FLUX_TASK_RANK", NULL);
-        dpari_job_pair(row->size, "FLUX_JOB_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "FLUX_TASK_LOCAL_ID", NULL);
-        break;
+        return dpari_job_row_make("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
+                                  NULL);
     case DPAR_LAUNCHER_JSRUN:
-        dpari_job_pair(row->rank, "JSM_NAMESPACE_RANK", NULL);
-        dpari_job_pair(row->size, "JSM_NAMESPACE_SIZE", NULL);
-        dpari_job_pair(row->local_rank, "JSM_NAMESPACE_LOCAL_RANK", NULL);
-        break;
-    default:
-        dpari_job_pair(row->rank, "SLURM_PROCID", NULL);
-        dpari_job_pair(row->size, "SLURM_STEP_NUM_TASKS", NULL);
-        dpari_job_pair(row->local_rank, "SLURM_LOCALID", NULL);
-        break;
+        return dpari_job_row_make("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+                                  "JSM_NAMESPACE_LOCAL_RANK", NULL);
+    case DPAR_LAUNCHER_SLURM:
+        return dpari_job_row_make("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                                  NULL);
+    default: return dpari_job_row_make("?", NULL, NULL, NULL, NULL);
     }
+}
+
+DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
+{
+    return dpari_job_row_of(launcher).title;
 }
 
 /* Returns the text of the first of up to n names that is set and sets *name to that name, or
@@ -345,23 +314,6 @@ DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *site, int32_t launche
     }
 }
 
-DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
-{
-    switch (launcher) {
-    case DPAR_LAUNCHER_NONE: return "none";
-    case DPAR_LAUNCHER_DPAR: return "dpar";
-    case DPAR_LAUNCHER_TORCHRUN: return "torchrun";
-    case DPAR_LAUNCHER_OPENMPI: return "Open MPI";
-    case DPAR_LAUNCHER_HYDRA: return "Hydra (MPICH, Intel MPI)";
-    case DPAR_LAUNCHER_PALS: return "PALS (Cray)";
-    case DPAR_LAUNCHER_MVAPICH: return "MVAPICH";
-    case DPAR_LAUNCHER_FLUX: return "Flux";
-    case DPAR_LAUNCHER_JSRUN: return "jsrun";
-    case DPAR_LAUNCHER_SLURM: return "Slurm";
-    default: return "?";
-    }
-}
-
 /* Counts the lines that are not empty in the file that PBS_NODEFILE names, which has a line for
  * each rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *site)
@@ -401,35 +353,17 @@ static dpar_status dpari_job_value(const dpari_site *site, const char *const *na
     return DPAR_OK;
 }
 
-/* Fails with "torchrun: RANK is set but WORLD_SIZE is not: ...". */
-static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
-                                  dpar_why *why)
-{
-    char text[160];
-    dpar_text t;
-    dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
-    return dpari_wrong(why, "%s is set but %s is not: set both, or neither for one rank", text,
-                       missing);
-}
-
 /* Reads the four numbers of a launcher, or -1 for a number that is not set. Fails if the rank or
  * the size is missing. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
-    dpari_job_row row;
-    dpar_status status;
-    dpari_job_names(launcher, &row);
-    status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_rank, 2, -1, &job->local_rank, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_job_value(site, row.local_size, 2, -1, &job->local_size, why);
+    const dpari_job_row row = dpari_job_row_of(launcher);
+    const char *const *const names[] = {row.rank, row.size, row.local_rank, row.local_size};
+    int32_t *const values[] = {&job->rank, &job->size, &job->local_rank, &job->local_size};
+    dpar_status status = DPAR_OK;
+    for (int i = 0; i < 4 && status == DPAR_OK; i++) {
+        status = dpari_job_value(site, names[i], 3, -1, values[i], why);
     }
     if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
         job->size = dpari_job_nodefile(site);
@@ -439,11 +373,12 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t
         const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
         const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
-            dpari_job_pick(site, row.rank, 2, &present);
+            dpari_job_pick(site, row.rank, 3, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
-            return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
+            return dpari_wrong(why, "%s: %s is set but %s", row.title, present, missing);
         }
-        return dpari_job_half(launcher, present, missing, why);
+        return dpari_wrong(why, "%s: %s is set but %s is not: set both, or neither for one rank",
+                           row.title, present, missing);
     }
     return status;
 }
@@ -483,23 +418,21 @@ static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *j
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
-    size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: the job has %d ranks, but must have at least 1", (int32_t)n,
-                           name, job->size);
+        return dpari_wrong(why, "%s: the job has %d ranks, but must have at least 1", name,
+                           job->size);
     }
     if (job->rank >= job->size) {
-        return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
-                           name, job->rank, job->size, job->size - 1);
+        return dpari_wrong(why, "%s: rank %d is not in a job of %d ranks (0 .. %d)", name,
+                           job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_wrong(why, "%.*s: %d ranks on this node, but %d in the whole job", (int32_t)n,
-                           name, job->local_size, job->size);
+        return dpari_wrong(why, "%s: %d ranks on this node, but %d in the whole job", name,
+                           job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
-        return dpari_wrong(why, "%.*s: local rank %d does not fit %d ranks on the node", (int32_t)n,
-                           name, job->local_rank,
-                           job->local_size > 0 ? job->local_size : job->size);
+        return dpari_wrong(why, "%s: local rank %d does not fit %d ranks on the node", name,
+                           job->local_rank, job->local_size > 0 ? job->local_size : job->size);
     }
     return DPAR_OK;
 }
@@ -559,29 +492,16 @@ static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *te
     }
 }
 
-/* Returns the 64-bit FNV-1a hash of a text. */
-static uint64_t dpari_job_hash(const char *text, size_t n)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    size_t i;
-    for (i = 0; i < n; i++) {
-        h = (h ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
 /* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and 16 hexadecimal
  * digits of the hash of the whole id. */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
-    uint64_t h = dpari_job_hash(text, n);
-    int i;
+    dpar_text digits;
     dpari_copy_text(id, 64, text, n);
     if (n >= 64) {
         id[46] = '~';
-        for (i = 0; i < 16; i++) {
-            id[47 + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
-        }
+        dpar_text_init(&digits, id + 47, 17);
+        dpari_os_put_hex(&digits, dpari_os_hash(DPARI_OS_HASH, text, n));
     }
 }
 
@@ -638,26 +558,21 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
 DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
-    dpari_site here;
+    const char *at;
     dpar_text t;
-    int64_t n, i, field = 2, value = 0;
-    dpari_site_here(&here);
+    int64_t field = 2, value;
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/proc/%ld/stat", pid);
-    n = dpari_site_read(&here, path, text, sizeof text);
-    for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
-        ;
+    (void)dpari_os_text(path, text, sizeof text);
+    at = strrchr(text, ')'); /* the end of field 2, the name in parentheses */
+    if (at == NULL) {
+        return 0;
     }
-    for (; i >= 0 && i < n && field < wanted; i++) { /* field 2 is the name in parentheses */
-        field += text[i] == ' ';
+    for (; *at != 0 && field < wanted; at++) {
+        field += *at == ' ';
     }
-    if (wanted == DPARI_PROCESS_STATE) {
-        return i >= 0 && i < n ? text[i] : 0;
-    }
-    while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
-        value = value * 10 + (text[i++] - '0');
-    }
-    return value;
+    (void)dpari_os_digits(at, &value);
+    return wanted == DPARI_PROCESS_STATE ? *at : value;
 }
 
 /* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That

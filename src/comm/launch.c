@@ -30,6 +30,7 @@
 #include "launch.h"
 #include "../base/base_private.h"
 #include "comm.h"
+#include "flight.h"
 #include "group.h"
 #include "job.h"
 #include "launch_private.h"
@@ -76,7 +77,7 @@ typedef struct dpari_launch {
     void *arg;
     dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s; /* timeout_s <= 0 if there is no deadline */
+    double grace_s, timeout_s; /* timeout_s is 0 if there is no deadline */
     double forgiven;           /* s, when it last checked whether the whole job was suspended */
     pid_t parent;
     int64_t threads;      /* threads of this process when it forked; 1 if that does not matter */
@@ -89,7 +90,6 @@ typedef struct dpari_launch {
     struct pollfd *watch; /* [n]; fd is -1 if the rank has ended */
     dpari_seat *seat;     /* [n] */
     dpari_segment segment;
-    dpari_verdict verdict;
 } dpari_launch;
 
 /* The exit status is unknown because the system discarded it, as it does if the program ignores
@@ -125,14 +125,6 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
                            (int32_t)DPARI_MAX_RANKS);
     }
     return dpari_launch_options(options, why);
-}
-
-/* Allocates zeroed pages that forked ranks share with this process. Returns NULL if there is no
- * memory. */
-static void *dpari_launch_shared(int64_t bytes)
-{
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -397,13 +389,6 @@ static int dpari_launch_is_silent(dpari_launch *launch, int32_t rank)
     return silent;
 }
 
-/* True if the rank sleeps until an event, rather than being stopped by a debugger or waiting for a
- * disk. */
-static int dpari_seat_sleeps(const dpari_seat *seat)
-{
-    return dpari_job_process(seat->pid, DPARI_PROCESS_STATE) == 'S';
-}
-
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
  * waits for them in every rank, outside of dpar, so that no deadline of an operation ever passes.
  * This is done only if this process had other threads. Without such threads, ranks may wait for
@@ -421,7 +406,8 @@ static void dpari_launch_listen(dpari_launch *launch)
     launch->looked = now;
     if (launch->timeout_s > 0.0 && launch->silent_s >= launch->timeout_s) {
         for (int32_t r = 0; r < launch->n && silent; r++) {
-            silent = dpari_seat_sleeps(&launch->seat[r]);
+            /* sleeps until an event, and is not stopped by a debugger or waiting for a disk */
+            silent = dpari_job_process(launch->seat[r].pid, DPARI_PROCESS_STATE) == 'S';
         }
         launch->silent = silent;
         launch->silent_s = silent ? launch->silent_s : 0.0;
@@ -780,7 +766,7 @@ static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *s
 }
 
 /* Makes the segment, runs all ranks to their end and determines the result. */
-static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
+static dpar_status dpari_launch_run(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
     if (status != DPAR_OK) {
@@ -796,33 +782,42 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     if (status == DPAR_OK) { /* all ranks were started and have ended */
         const int32_t first = dpari_launch_culprit(launch);
         const int32_t result = first >= 0 ? dpari_seat_result(launch, &launch->seat[first]) : 0;
-        launch->verdict.said = dpari_segment_said(&launch->segment);
-        launch->verdict.result = result != 0 ? result : 1;
+        verdict->said = dpari_segment_said(&launch->segment);
+        verdict->result = result != 0 ? result : 1;
         status = dpari_launch_result(launch, why);
     }
     dpari_segment_close(&launch->segment);
     return status;
 }
 
-/* Starts all ranks and waits for them. The caller has set n, options and the function or the image
- * in *launch; all other fields are zero. */
+static void dpari_launch_begin(dpari_launch *launch, int32_t n, const dpar_world_desc *options,
+                               dpari_verdict *verdict)
+{
+    dpari_zero(launch, sizeof *launch);
+    launch->n = launch->left = n;
+    launch->options = options;
+    launch->timeout_s = dpari_world_timeout(options);
+    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    verdict->said = 0;
+    verdict->result = 1;
+}
+
+/* Starts all ranks and waits for them. The caller has called dpari_launch_begin and set the
+ * function or the image. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
-    const dpar_world_desc *options = launch->options;
     const int64_t bytes = launch->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpar_status status;
-    launch->verdict = *verdict;
-    launch->seat = (dpari_seat *)dpari_launch_shared(bytes);
-    if (launch->seat == NULL) {
+    /* zeroed pages that forked ranks share with this process */
+    void *seats =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seats == MAP_FAILED) {
         return dpari_say(DPAR_E_SYSTEM, why, "no memory: %ld bytes are needed to watch %d ranks",
                          bytes, launch->n);
     }
+    launch->seat = (dpari_seat *)seats;
     launch->watch = (struct pollfd *)(void *)(launch->seat + launch->n);
-    launch->left = launch->n;
-    launch->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
-    launch->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    status = dpari_launch_run(launch, why);
-    *verdict = launch->verdict;
+    status = dpari_launch_run(launch, verdict, why);
     dpari_os_unmap(launch->seat, bytes);
     return status;
 }
@@ -833,16 +828,12 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_verdict(int32_t n, dpar_main fn, v
 {
     const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch launch;
-    verdict->said = 0;
-    verdict->result = 1;
+    dpari_launch_begin(&launch, n, options, verdict);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_zero(&launch, sizeof launch);
-    launch.n = n;
     launch.fn = fn;
     launch.arg = arg;
-    launch.options = options;
     return dpari_launch_all(&launch, verdict, why);
 }
 
@@ -853,16 +844,12 @@ DPARI_API DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
     dpari_image image;
     dpari_launch launch;
     dpar_status status = dpari_launch_options(options, why);
-    verdict->said = 0;
-    verdict->result = 1;
+    dpari_launch_begin(&launch, n, options, verdict);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&image, sizeof image);
-    dpari_zero(&launch, sizeof launch);
-    launch.n = n;
     launch.image = &image;
-    launch.options = options;
     status = dpari_image_make(&image, &launch, words, why);
     if (status != DPAR_OK) {
         return status;

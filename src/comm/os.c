@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Wraps what dpar needs of POSIX and Linux: clocks, futexes, mappings, files, processes, CPUs,
- * control groups, reading another process's memory, and threads.
+ * reading another process's memory, sockets, and threads.
  *
  * The functions allocate nothing and keep no state, so that every other file of the engine and the
  * other engines may call them at any time. Each one handles a missing feature itself, in one of two
@@ -178,13 +178,18 @@ DPARI_API DPARI_COLD int dpari_os_beyond_standard(int fd)
     return high;
 }
 
+DPARI_API void dpari_os_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 DPARI_INTERNAL DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
-    struct rlimit limit;
     int fd = -1;
     /* ftruncate past this limit raises a signal that ends the program */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        (uint64_t)limit.rlim_cur < (uint64_t)bytes) {
+    if (dpari_os_limit(RLIMIT_FSIZE) < bytes) {
         errno = EFBIG;
         return -1;
     }
@@ -248,10 +253,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped
 #endif
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_limit(int resource)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
         return INT64_MAX;
     }
@@ -260,7 +265,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_addresses(void)
 
 DPARI_INTERNAL DPARI_COLD void dpari_os_put_addresses(dpar_text *out)
 {
-    const int64_t most = dpari_os_addresses();
+    const int64_t most = dpari_os_limit(RLIMIT_AS);
     if (most < INT64_MAX) {
         dpari_text_print(out, "out of addresses (ulimit -v is %ld KiB)", most / 1024);
     } else {
@@ -359,6 +364,17 @@ DPARI_API int32_t dpari_os_cpu(void)
 #endif
 }
 
+DPARI_INTERNAL int32_t dpari_os_cpu_count(const uint64_t mask[DPARI_CPU_WORDS])
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
+        for (uint64_t word = mask[i]; word != 0; word &= word - 1) {
+            count++;
+        }
+    }
+    return count;
+}
+
 /* Restricts this thread to the CPU, which moves it there at once, and then allows the same CPUs as
  * before. */
 DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
@@ -384,28 +400,32 @@ DPARI_API DPARI_COLD int dpari_os_move_to(int32_t cpu)
 #endif
 }
 
-/* Reads at most room - 1 bytes from the beginning of a file, as text; "" if it cannot be read. */
-static void dpari_os_text(const char *path, char *text, size_t room)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_text(const char *path, char *text, size_t room)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, room - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t got = 1;
+    text[0] = '\0';
+    if (fd < 0) {
+        return -1;
     }
-    text[got > 0 ? got : 0] = '\0';
+    while (used + 1 < room && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(fd, text + used, room - 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    }
+    close(fd);
+    text[used] = '\0';
+    return (int64_t)used;
 }
 
-/* Reads the digits at the beginning of `text` and returns what follows them. Digits after the sixth
- * are ignored. */
-static const char *dpari_os_digits(const char *text, int32_t *number)
+DPARI_INTERNAL DPARI_COLD const char *dpari_os_digits(const char *text, int64_t *number)
 {
+    const char *at = text;
     *number = 0;
-    for (; *text >= '0' && *text <= '9'; text++) {
-        if (*number < 100000) {
-            *number = *number * 10 + (*text - '0');
-        }
+    for (; *at >= '0' && *at <= '9'; at++) {
+        *number = at - text < 18 ? *number * 10 + (*at - '0') : INT64_MAX;
     }
-    return text;
+    return at;
 }
 
 /* Converts a list of CPUs such as "0-3,8-11" to bits. CPUs from number 1024 on are ignored. */
@@ -413,13 +433,13 @@ static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
     while (*text >= '0' && *text <= '9') {
-        int32_t first, last;
+        int64_t first, last;
         text = dpari_os_digits(text, &first);
         last = first;
         if (*text == '-') {
             text = dpari_os_digits(text + 1, &last);
         }
-        for (int32_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
+        for (int64_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
             mask[i / 64] |= UINT64_C(1) << (i % 64);
         }
         text += *text == ',';
@@ -442,7 +462,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
         dpar_text_init(&out, path, sizeof path);
         dpari_text_print(&out, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
                          level);
-        dpari_os_text(path, list, sizeof list);
+        (void)dpari_os_text(path, list, sizeof list);
     }
     dpari_os_list(list, shares);
     for (int32_t i = 0; i < DPARI_CPU_WORDS; i++) {
@@ -504,9 +524,7 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, &number, sizeof number) : -1;
     struct timespec time;
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
     if (got == (ssize_t)sizeof number) {
         return number;
     }
@@ -514,6 +532,22 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_random(void)
     clock_gettime(CLOCK_REALTIME, &time);
     number ^= (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec ^ (uint64_t)getpid() << 40;
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_hash(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ at[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_os_put_hex(dpar_text *out, uint64_t number)
+{
+    for (int digit = 60; digit >= 0; digit -= 4) {
+        dpari_text_char(out, "0123456789abcdef"[number >> digit & 15]);
+    }
 }
 
 DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
@@ -537,15 +571,12 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
 #if defined(__linux__)
     char text[1024];
     const char *at = text;
-    dpari_os_text("/proc/self/uid_map", text, sizeof text);
+    (void)dpari_os_text("/proc/self/uid_map", text, sizeof text);
     /* each line has three numbers: first user inside, first user outside, how many */
     while (*at != '\0') {
-        int64_t number[3] = {0, 0, 0};
+        int64_t number[3];
         for (int32_t i = 0; i < 3; i++) {
-            at += strspn(at, " \n");
-            for (; *at >= '0' && *at <= '9'; at++) {
-                number[i] = number[i] * 10 + (*at - '0');
-            }
+            at = dpari_os_digits(at + strspn(at, " \n"), &number[i]);
         }
         if (user >= number[0] && user - number[0] < number[2]) {
             return number[1] + (user - number[0]);
@@ -555,6 +586,57 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_os_user(void)
     }
 #endif
     return user;
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+/* Prepares a socket that was made or accepted, as dpari_os_socket says. */
+static DPARI_COLD int dpari_os_prepare(int made)
+{
+    const int fd = dpari_os_beyond_standard(made);
+#if defined(SO_NOSIGPIPE)
+    const int on = 1;
+#endif
+    if (fd >= 0) {
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        (void)setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+    }
+    return fd;
+}
+
+DPARI_API DPARI_COLD int dpari_os_socket(int family, int kind)
+{
+    return dpari_os_prepare(socket(family, kind, 0));
+}
+
+DPARI_API DPARI_COLD int dpari_os_accept(int listener)
+{
+    return dpari_os_prepare(accept(listener, NULL, NULL));
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_os_milliseconds(double seconds)
+{
+    if (seconds <= 0.0) {
+        return 0;
+    }
+    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+DPARI_API DPARI_COLD int dpari_os_poll(int fd, short events, double until)
+{
+    const double left = until - dpari_os_now();
+    struct pollfd p;
+    if (left <= 0.0) {
+        return 0;
+    }
+    p.fd = fd;
+    p.events = events;
+    p.revents = 0;
+    (void)poll(&p, 1, dpari_os_milliseconds(left));
+    return 1;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
@@ -605,7 +687,7 @@ static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at
 DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 {
 #if defined(__linux__)
-    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    const int fd = dpari_os_socket(AF_UNIX, SOCK_DGRAM);
     struct sockaddr_un at;
     socklen_t bytes;
     *name = dpari_os_random();
@@ -622,13 +704,11 @@ DPARI_API DPARI_COLD int dpari_os_show(uint64_t *name)
 
 DPARI_API DPARI_COLD int dpari_os_sees(uint64_t name)
 {
-    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    const int fd = dpari_os_socket(AF_UNIX, SOCK_DGRAM);
     struct sockaddr_un at;
     const socklen_t bytes = dpari_os_shown(name, &at);
     const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
     return sees;
 }
 
@@ -697,23 +777,19 @@ DPARI_API DPARI_COLD int64_t dpari_os_memory(void)
 #endif
 }
 
-/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
-static int64_t dpari_os_number_in(const char *path, const char *key)
+DPARI_INTERNAL DPARI_COLD int64_t dpari_os_number_in(const char *path, const char *key)
 {
     char text[4096];
     const char *at;
-    int64_t value = -1;
-    dpari_os_text(path, text, sizeof text);
+    int64_t value;
+    (void)dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
     if (!at) {
         return -1;
     }
     at += strlen(key);
     at += strspn(at, " \t");
-    for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
-        value = dpari_most(value, 0) * 10 + (*at - '0');
-    }
-    return value;
+    return dpari_os_digits(at, &value) > at ? value : -1;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_os_dumps(int32_t pid)
@@ -729,185 +805,14 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_os_pids(void)
 {
     struct stat about;
     char text[32];
-    int32_t pid = 0;
+    int64_t pid;
     const ssize_t got = readlink("/proc/self", text, sizeof text - 1);
     text[got > 0 ? got : 0] = '\0';
     dpari_os_digits(text, &pid);
-    if (got <= 0 || (int64_t)pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
+    if (got <= 0 || pid != (int64_t)getpid() || stat("/proc/self/ns/pid", &about) != 0) {
         return 0; /* /proc shows the processes of another namespace, or does not exist */
     }
     return (uint64_t)about.st_ino;
-}
-
-/* ---- control groups: the limits of a container or a batch job ---------------------------------
- *
- * A process is in one group of each hierarchy, and every group around that group may have a limit
- * of its own. All of them are therefore read, from the process's own group up to the root. Version
- * 1 has a hierarchy for memory and one for cpu, version 2 has one for everything. */
-
-/* Bytes of a group's path. The system allows 4096 characters (PATH_MAX), and paths of Kubernetes
- * have more than 300. */
-enum { DPARI_OS_PATH = 4096 };
-
-/* Reads a number from a file of a control group. Returns -1 if there is none. */
-static int64_t dpari_os_of_group(const char *group, const char *file, const char *key)
-{
-    char path[DPARI_OS_PATH + 32];
-    dpar_text out;
-    dpar_text_init(&out, path, sizeof path);
-    dpari_text_print(&out, "%s/%s", group, file);
-    return dpari_os_number_in(path, key);
-}
-
-/* Lowers the bytes in *available to those of one group: what is left below its limit, plus the page
- * cache of files, which the system can drop. This library's shared memory is not part of that
- * cache, because the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *available, const char *group, size_t root, int version)
-{
-    const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
-    const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
-    /* version 1 includes the groups inside a group only in the numbers that begin with "total" */
-    const char *const inactive[] = {"\ntotal_inactive_file", "\ninactive_file"};
-    const char *const active[] = {"\ntotal_active_file", "\nactive_file"};
-    const int row = version - 1;
-    const int64_t most = dpari_os_of_group(group, limits[row], "");
-    const int64_t used = dpari_os_of_group(group, uses[row], "");
-    int64_t left;
-    if (most < 0 || used < 0) {
-        return;
-    }
-    left = dpari_most(most - used, 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", inactive[row]), 0) +
-           dpari_most(dpari_os_of_group(group, "memory.stat", active[row]), 0);
-    if (left < available->bytes) {
-        dpar_text out;
-        available->bytes = left;
-        available->most = most;
-        dpar_text_init(&out, available->group, sizeof available->group);
-        dpar_text_put(&out, group[root] == '\0' ? "/" : group + root);
-    }
-}
-
-/* Lowers the processors in *available to those that the quota of one group allows. The quota is the
- * processor time that the group may use in each period. */
-static void dpari_os_group_cpus(dpari_available *available, const char *group, int version)
-{
-    int64_t quota, period;
-    if (version == 1) {
-        quota = dpari_os_of_group(group, "cpu.cfs_quota_us", "");
-        period = dpari_os_of_group(group, "cpu.cfs_period_us", "");
-    } else { /* one line "quota period" */
-        quota = dpari_os_of_group(group, "cpu.max", "");
-        period = dpari_os_of_group(group, "cpu.max", " ");
-    }
-    if (quota > 0 && period > 0) {
-        const double hundredths = (double)quota / (double)period * 100.0 + 0.5;
-        available->cpus = (int32_t)dpari_least(available->cpus, dpari_most(quota / period, 1));
-        if (hundredths < (double)available->hundredths) {
-            available->hundredths = (int32_t)hundredths;
-        }
-    }
-}
-
-/* True if `name` is one of the names in [list, end), which commas separate. */
-static int dpari_os_lists(const char *list, const char *end, const char *name)
-{
-    const size_t length = strlen(name);
-    while (list < end) {
-        const char *comma = list;
-        while (comma < end && *comma != ',') {
-            comma++;
-        }
-        if ((size_t)(comma - list) == length && memcmp(list, name, length) == 0) {
-            return 1;
-        }
-        list = comma + 1;
-    }
-    return 0;
-}
-
-/* Applies the limits of the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or
- * "0::/a/b"), and of all groups around it. A container may see only part of the path, because its
- * own group is mounted as the root. Groups in the part that it does not see have no files and so
- * change nothing. Not inlined, so that its buffer is not in the caller's frame too. */
-DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
-                                               size_t bytes, const char *root)
-{
-    const char *const end = line + bytes;
-    const char *list = (const char *)memchr(line, ':', bytes);
-    const char *path = list ? (const char *)memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
-    char group[DPARI_OS_PATH];
-    size_t least, length;
-    int version, memory, cpu;
-    dpar_text out;
-    if (!path) {
-        return;
-    }
-    version = path == list + 1 ? 2 : 1;
-    memory = version == 2 || dpari_os_lists(list + 1, path, "memory");
-    cpu = version == 2 || dpari_os_lists(list + 1, path, "cpu");
-    if (!memory && !cpu) {
-        return;
-    }
-    dpar_text_init(&out, group, sizeof group);
-    dpar_text_put(&out, root);
-    if (version == 1) {
-        dpar_text_put(&out, memory ? "/memory" : "/cpu");
-    }
-    least = strlen(group);
-    length = (size_t)(end - path - 1);
-    if (least + length + 1 > sizeof group) {
-        length = 0; /* the path is too long: read only the root */
-    }
-    memcpy(group + least, path + 1, length);
-    length += least;
-    while (length > least && group[length - 1] == '/') {
-        length--;
-    }
-    group[length] = '\0';
-    for (;;) {
-        if (memory) {
-            dpari_os_group(available, group, strlen(root), version);
-        }
-        if (cpu) {
-            dpari_os_group_cpus(available, group, version);
-        }
-        if (length <= least) {
-            return;
-        }
-        while (length > least && group[length - 1] != '/') {
-            length--;
-        }
-        length -= length > least;
-        group[length] = '\0';
-    }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_os_groups(dpari_available *available, const char *text,
-                                               const char *root)
-{
-    while (*text) {
-        const char *end = strchr(text, '\n');
-        const size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        dpari_os_group_line(available, text, bytes, root);
-        text += bytes + (end != NULL);
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_os_available(dpari_available *available)
-{
-    const int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
-    char text[2 * DPARI_OS_PATH]; /* version 1 has a line for each of about 12 hierarchies */
-    available->bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    available->most = 0;
-    available->group[0] = '\0';
-    available->cpus = available->hundredths = INT32_MAX;
-    dpari_os_text("/proc/self/cgroup", text, sizeof text);
-    available->who = dpari_os_namespace("cgroup");
-    for (const char *at = text; *at != '\0'; at++) {
-        available->who = (available->who ^ (uint64_t)(unsigned char)*at) * UINT64_C(0x100000001b3);
-    }
-    dpari_os_groups(available, text, "/sys/fs/cgroup");
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

@@ -43,6 +43,14 @@ DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
  * stderr was closed, and what the program prints would be written into it. Returns -1 and errno if
  * fd is -1 or no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
+/* Closes a descriptor; -1 does nothing. */
+DPARI_API void dpari_os_close(int fd);
+/* Make a socket, or accept a connection: with a descriptor of 3 or more, which exec closes, and
+ * whose calls do not block. Return -1 and errno on failure. */
+DPARI_API int dpari_os_socket(int family, int kind);
+DPARI_API int dpari_os_accept(int listener);
+/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
+DPARI_API int dpari_os_poll(int fd, short events, double until);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
@@ -75,20 +83,6 @@ DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
-
-/* The available memory and processors, and what limits them. */
-typedef struct dpari_available {
-    int64_t bytes;      /* INT64_MAX if unknown */
-    int64_t most;       /* limit of the control group; 0 if only the machine limits the memory */
-    char group[128];    /* path of that group below the directory where groups are mounted */
-    int32_t cpus;       /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
-    int32_t hundredths; /* of a processor that quotas allow; INT32_MAX if unlimited */
-    uint64_t who;       /* equal for processes of one control group, and so under one quota */
-} dpari_available;
-/* Determines them from the machine and from each control group (version 1 or 2) of this process, up
- * to the root. Page cache that the system can drop counts as available. Processors are limited by
- * the quotas of the groups (cpu.max, cpu.cfs_quota_us). */
-DPARI_API void dpari_os_available(dpari_available *a);
 
 /* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
  * The handle is the system's. */
@@ -133,6 +127,9 @@ DPARI_API void dpari_os_error(dpar_text *text, int number);
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+#if !defined(MSG_NOSIGNAL) /* os.c then sets SO_NOSIGPIPE */
+#define MSG_NOSIGNAL 0
+#endif
 
 /* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
  * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. If a system header
@@ -164,8 +161,9 @@ DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
 /* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
-DPARI_INTERNAL int64_t dpari_os_addresses(void);
+/* Returns a limit of this process in bytes: RLIMIT_AS for addresses (ulimit -v), RLIMIT_FSIZE for
+ * files (ulimit -f). INT64_MAX if unlimited. */
+DPARI_INTERNAL int64_t dpari_os_limit(int resource);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
@@ -181,6 +179,17 @@ DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
 DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
+/* Reads at most room - 1 bytes from the beginning of a file and appends a NUL. Returns the number
+ * of bytes, or -1 and the text "" if the file cannot be opened. */
+DPARI_INTERNAL int64_t dpari_os_text(const char *path, char *text, size_t room);
+/* Finds the first number after `key` in a file. Returns -1 if there is none, as for "max". */
+DPARI_INTERNAL int64_t dpari_os_number_in(const char *path, const char *key);
+/* Reads the digits at the beginning of a text, 0 if there are none, INT64_MAX if there are more
+ * than
+ * 18. Returns what follows them. */
+DPARI_INTERNAL const char *dpari_os_digits(const char *text, int64_t *number);
+/* Returns how many CPUs are in a set. */
+DPARI_INTERNAL int32_t dpari_os_cpu_count(const uint64_t mask[DPARI_CPU_WORDS]);
 /* Returns the first CPU of the last-level cache that all these CPUs share, or -1 if they share none
  * or that is unknown. */
 DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
@@ -202,6 +211,15 @@ DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
  * if the system cannot tell. */
 DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
+/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
+ * too. */
+DPARI_INTERNAL int dpari_os_milliseconds(double seconds);
+
+/* Continues a hash (64-bit FNV-1a) with n bytes. It begins with DPARI_OS_HASH. */
+#define DPARI_OS_HASH UINT64_C(14695981039346656037)
+DPARI_INTERNAL uint64_t dpari_os_hash(uint64_t h, const void *bytes, size_t n);
+/* Appends 16 hexadecimal digits. */
+DPARI_INTERNAL void dpari_os_put_hex(dpar_text *text, uint64_t number);
 /* Returns a random number, different for each call on any machine. */
 DPARI_INTERNAL uint64_t dpari_os_random(void);
 /* Returns one zeroed page that reads as zeros in children that this process forks, or NULL if there
@@ -210,10 +228,6 @@ DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
 /* Returns the number that this process's user has outside of its user namespace, if known,
  * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
-
-/* Determines the limits of control groups only, from the text of /proc/self/cgroup and the
- * directory where groups are mounted. Lowers bytes, cpus and hundredths of *a. */
-DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
 /* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
  * 0. */

@@ -28,8 +28,10 @@
 
 #include "../base/base_private.h"
 #include "../host/kernel.h"
-#include "copy_choice_private.h"
+#include "copy_choice.h"
+#include "heap.h"
 #include "os.h"
+#include "wait.h"
 #include "world.h"
 
 enum {
@@ -117,7 +119,8 @@ typedef struct dpari_p2p_note {
 } dpari_p2p_note;
 
 typedef struct dpari_p2p_works {
-    dpar_work *first, *last;
+    dpar_work *first;
+    dpar_work **end; /* the NULL pointer at the end of the list, if the list is not empty */
 } dpari_p2p_works;
 
 typedef struct dpari_p2p_notes {
@@ -194,36 +197,28 @@ DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
 static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
     work->next = NULL;
-    if (list->first) {
-        list->last->next = work;
-    } else {
-        list->first = work;
-    }
-    list->last = work;
+    *(list->first ? list->end : &list->first) = work;
+    list->end = &work->next;
 }
 
-/* Takes an operation off the list. `before` is the one before it, NULL if it is the first. */
-static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
+/* Takes the operation at *link off the list and returns it. */
+static dpar_work *dpari_p2p_unlink(dpari_p2p_works *list, dpar_work **link)
 {
-    if (before) {
-        before->next = work->next;
-    } else {
-        list->first = work->next;
-    }
-    if (list->last == work) {
-        list->last = before;
+    dpar_work *work = *link;
+    *link = work->next;
+    if (list->end == &work->next) {
+        list->end = link;
     }
     work->next = NULL;
+    return work;
 }
 
 /* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
 static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
 {
-    dpar_work *before = NULL, *k;
-    for (k = list->first; k; before = k, k = k->next) {
-        if (k->call.tag == tag && dpari_group_of(k->comm)->id == comm) {
-            dpari_p2p_unlink(list, before, k);
-            return k;
+    for (dpar_work **link = &list->first; *link; link = &(*link)->next) {
+        if ((*link)->call.tag == tag && dpari_group_of((*link)->comm)->id == comm) {
+            return dpari_p2p_unlink(list, link);
         }
     }
     return NULL;
@@ -241,11 +236,11 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
 /* Takes an operation off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
-    dpar_work *before = NULL, *at;
-    for (at = list->first; at != work; at = at->next) {
-        before = at;
+    dpar_work **link = &list->first;
+    while (*link != work) {
+        link = &(*link)->next;
     }
-    dpari_p2p_unlink(list, before, work);
+    (void)dpari_p2p_unlink(list, link);
 }
 
 /* Moves a message that is no longer in a list to the finished works of its group. */
@@ -301,11 +296,6 @@ static void dpari_p2p_note_free(dpari_p2p *p2p, dpari_p2p_note *note)
 {
     note->next = p2p->idle_notes[note->size_class];
     p2p->idle_notes[note->size_class] = note;
-}
-
-static char *dpari_p2p_note_data(dpari_p2p_note *note)
-{
-    return (char *)(note + 1);
 }
 
 static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *note)
@@ -383,11 +373,6 @@ static dpari_p2p_cell *dpari_p2p_room(dpari_world *world, dpari_p2p_link *link)
         link->rang = 0;
     }
     return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
-}
-
-static char *dpari_p2p_out_block(const dpari_p2p_link *link)
-{
-    return link->out->block[link->out_next % DPARI_P2P_CELLS];
 }
 
 /* Publishes the record in the next cell. */
@@ -489,7 +474,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p2p, dpari_p2p_link *link, int3
     } else if (bytes <= DPARI_P2P_INLINE) {
         dpari_p2p_copy(cell->payload, work->call.in, bytes);
     } else {
-        dpari_p2p_copy(dpari_p2p_out_block(link), work->call.in, first);
+        dpari_p2p_copy(link->out->block[link->out_next % DPARI_P2P_CELLS], work->call.in, first);
         work->state[DPARI_P2P_AT] = first;
         phase = DPARI_P2P_SENDING;
     }
@@ -503,6 +488,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
     const int64_t bytes = work->state[DPARI_P2P_BYTES];
     while (work->state[DPARI_P2P_AT] < bytes) {
         const int64_t at = work->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        char *block = link->out->block[link->out_next % DPARI_P2P_CELLS];
         dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
@@ -511,7 +497,7 @@ static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_wor
         cell->head.kind = DPARI_P2P_IS_DATA;
         cell->head.bytes = at;
         cell->head.tag = (int32_t)piece;
-        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : block,
                        (const char *)work->call.in + at, piece);
         dpari_p2p_push(world, link, cell);
         work->state[DPARI_P2P_AT] = at + piece;
@@ -554,7 +540,7 @@ static int dpari_p2p_push_queue(dpari_p2p *p2p, dpari_p2p_link *link, int32_t pe
         if (work->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(world, link, work)) {
             return 0;
         }
-        dpari_p2p_unlink(&link->queue, NULL, work);
+        (void)dpari_p2p_unlink(&link->queue, &link->queue.first);
         if (work->phase == DPARI_P2P_WAITING) {
             dpari_p2p_append(&link->waiting, work);
         } else {
@@ -577,12 +563,10 @@ static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
         return;
     }
     while (link->streams.first) {
-        dpar_work *work = link->streams.first;
-        if (!dpari_p2p_put_data(world, link, work)) {
+        if (!dpari_p2p_put_data(world, link, link->streams.first)) {
             return;
         }
-        dpari_p2p_unlink(&link->streams, NULL, work);
-        dpari_p2p_finish(p2p, work, DPAR_OK);
+        dpari_p2p_finish(p2p, dpari_p2p_unlink(&link->streams, &link->streams.first), DPAR_OK);
     }
 }
 
@@ -743,7 +727,7 @@ static int dpari_p2p_store(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p
     if (large) {
         memcpy(&note->where, from, sizeof note->where);
     } else {
-        dpari_p2p_copy(dpari_p2p_note_data(note), from, got);
+        dpari_p2p_copy((char *)(note + 1), from, got);
     }
     dpari_p2p_note_append(&link->early, note);
     return 1;
@@ -757,7 +741,7 @@ static void dpari_p2p_store_data(const dpari_p2p_link *link, const dpari_p2p_hea
     dpari_p2p_note *note = link->early.last;
     if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
         note->got == head->bytes && note->head.bytes - note->got >= head->tag) {
-        dpari_p2p_copy(dpari_p2p_note_data(note) + note->got, from, head->tag);
+        dpari_p2p_copy((char *)(note + 1) + note->got, from, head->tag);
         note->got += head->tag;
     }
 }
@@ -888,7 +872,7 @@ static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *ce
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
     for (const dpar_work *work = list->first; work; work = work->next) {
-        (void)dpari_fail_unmapped(dpari_group_of(work->comm), work, ref);
+        (void)dpari_group_unmapped(dpari_group_of(work->comm), work, ref);
     }
 }
 
@@ -969,7 +953,7 @@ static int dpari_p2p_recv_early(dpari_p2p *p2p, int32_t peer, uint32_t comm, dpa
             if (n->head.kind == DPARI_P2P_IS_RTS) {
                 dpari_p2p_meet_large(p2p, peer, work, &n->head, &n->where);
             } else {
-                dpari_p2p_meet_eager(p2p, link, work, &n->head, dpari_p2p_note_data(n), n->got);
+                dpari_p2p_meet_eager(p2p, link, work, &n->head, (char *)(n + 1), n->got);
             }
             dpari_p2p_note_free(p2p, n);
             return 1;
@@ -1052,19 +1036,16 @@ DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group,
 static int32_t dpari_p2p_forget_works(dpari_p2p *p2p, dpari_p2p_works *list,
                                       const dpari_group *group)
 {
-    dpar_work *before = NULL, *k = list->first;
+    const dpar_status status = group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG;
+    dpar_work **link = &list->first;
     int32_t n = 0;
-    while (k) {
-        dpar_work *next = k->next;
-        if (k->comm == &group->comm) {
-            dpari_p2p_unlink(list, before, k);
-            dpari_p2p_finish(p2p, k,
-                             group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG);
+    while (*link) {
+        if ((*link)->comm == &group->comm) {
+            dpari_p2p_finish(p2p, dpari_p2p_unlink(list, link), status);
             n++;
         } else {
-            before = k;
+            link = &(*link)->next;
         }
-        k = next;
     }
     return n;
 }

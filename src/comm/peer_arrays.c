@@ -9,32 +9,23 @@
 #include "peer_arrays.h"
 
 #include "comm.h"
+#include "engine.h"
 #include "group.h"
+#include "heap.h"
 #include "shm.h"
 #include "world.h"
 
 /* Copies of at least this many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
-/* True if this mechanism is disabled (dpar_world_desc.disable). */
-static int dpari_peers_plain(const dpari_world *world, int32_t bit)
-{
-    return (world->head->plain & bit) != 0;
-}
-
 /* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
  * count this. */
 static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = DPAR_U64;
+    const int64_t count = (int64_t)(sizeof *mine / 8);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, mine, peer, count, DPAR_U64);
     call.tag = tag;
-    call.count = (int64_t)(sizeof *mine / 8);
-    call.in = mine;
-    call.out = peer;
     return comm->engine.run(comm, &call);
 }
 
@@ -49,7 +40,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm 
     peers->comm = comm;
     peers->peer = peer;
     peers->direct = 0;
-    if (st != DPAR_OK || world == NULL || dpari_peers_plain(world, DPAR_WORLD_NO_DIRECT)) {
+    if (st != DPAR_OK || world == NULL || (world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
@@ -68,7 +59,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm 
     for (i = 0; i < comm->size * DPARI_PEERS_MOST && peers->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(world, ref) == NULL) {
-            return dpari_group_unmapped(comm, ref);
+            return dpari_group_unmapped(dpari_group_of(comm), NULL, ref);
         }
     }
     return st;
@@ -92,5 +83,5 @@ DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *peers, int
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(peers->comm), DPAR_WORLD_NO_STREAMING_STORES);
+           !(dpari_world_of(peers->comm)->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }

@@ -15,9 +15,6 @@
 
 #define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
-#if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0
-#endif
 #if !defined(MSG_CMSG_CLOEXEC)
 #define MSG_CMSG_CLOEXEC 0
 #endif
@@ -56,56 +53,33 @@ typedef struct dpari_host {
 
 /* ---- names, messages, sockets ---------------------------------------------------------------- */
 
-/* 64-bit FNV-1a, continued from h. */
-DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
-{
-    int i;
-    for (i = 0; i < 64; i += 8) {
-        h = (h ^ (v >> i & 255)) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
 static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
-    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->kind);
-    int i;
-    for (i = 0; i < 64 && job->id[i] != 0; i++) {
-        h = dpari_meet_hash(h, (unsigned char)job->id[i]);
-    }
-    return h;
+    const uint64_t kind = dpari_os_hash(DPARI_OS_HASH, &job->kind, sizeof job->kind);
+    return dpari_os_hash(kind, job->id, dpari_length(job->id));
 }
 
 DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k,
                                                     int32_t named, struct sockaddr_un *name)
 {
-    char text[80];
+    const size_t begin = named ? 0 : 1; /* an abstract name follows a NUL */
     dpar_text t;
-    uint64_t h = dpari_meet_id(job);
-    size_t begin = named ? 0 : 1, n, i;
-    int digit;
-    dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
-    for (digit = 60; digit >= 0; digit -= 4) {
-        dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
-    }
-    dpari_text_print(&t, ".%d", k);
-    n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
-    for (i = 0; i < n; i++) {
-        name->sun_path[begin + i] = text[i];
-    }
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
+    dpar_text_init(&t, name->sun_path + begin, sizeof name->sun_path - begin);
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
+    dpari_os_put_hex(&t, dpari_meet_id(job));
+    dpari_text_print(&t, ".%d", k);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + t.used + (named ? 1 : 0));
 }
 
 /* Fills in a HELLO of this rank. */
 static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
-    uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
-    layout = dpari_meet_hash(layout, sizeof(dpari_hello));
-    layout = dpari_meet_hash(layout, DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
-                                         DPAR_VERSION_PATCH);
+    const uint64_t sizes[] = {sizeof(dpari_world_head), sizeof(dpari_rank), sizeof(dpari_hello),
+                              DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
+                                  DPAR_VERSION_PATCH};
+    const uint64_t layout = dpari_os_hash(DPARI_OS_HASH, sizes, sizeof sizes);
     dpari_zero(h, sizeof *h);
     h->magic = DPARI_MEET_MAGIC;
     h->job = dpari_meet_id(job);
@@ -124,32 +98,6 @@ static int32_t dpari_meet_is_named(void)
 #else
     return 1;
 #endif
-}
-
-static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpari_text_print(&t, "%s: ", what);
-    dpari_os_error(&t, number);
-    return DPAR_E_SYSTEM;
-}
-
-/* Makes a socket that does not block and is closed by exec. Returns -1 and errno on failure. */
-static int dpari_meet_socket(void)
-{
-    int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
-    if (fd >= 0) {
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-#if defined(SO_NOSIGPIPE)
-        {
-            int on = 1;
-            setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
-        }
-#endif
-    }
-    return fd;
 }
 
 /* True if the process at the other end of the socket runs as this user. */
@@ -188,8 +136,8 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
 }
 
 /* Continues to read a message into h from byte *got. A descriptor that arrives with it is stored in
- * *passed, whose previous one is closed. Returns 1 if the message is complete, 0 if not yet, and -1
- * if the other end is closed. */
+ * *passed, whose previous one is closed; it is closed itself if `passed` is NULL. Returns 1 if the
+ * message is complete, 0 if not yet, and -1 if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -212,23 +160,13 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
         rights.head.cmsg_type == SCM_RIGHTS) {
         int given;
         memcpy(&given, CMSG_DATA(&rights.head), sizeof given);
-        if (*passed >= 0) {
-            close(*passed);
+        dpari_os_close(passed != NULL ? *passed : given);
+        if (passed != NULL) {
+            *passed = dpari_os_beyond_standard(given);
         }
-        *passed = dpari_os_beyond_standard(given);
     }
     *got += (size_t)n;
     return n == 0 ? -1 : *got == sizeof *h;
-}
-
-/* Converts the remaining time for poll, to at most 100 ms, so that other conditions are checked
- * too. */
-static int dpari_meet_milliseconds(double seconds)
-{
-    if (seconds <= 0.0) {
-        return 0;
-    }
-    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
 /* Unlinks a socket of this user in /tmp at which no process listens. It must be at least a minute
@@ -247,14 +185,12 @@ DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
         !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
         return;
     }
-    fd = dpari_meet_socket();
+    fd = dpari_os_socket(AF_UNIX, SOCK_STREAM);
     if (fd >= 0 && connect(fd, (struct sockaddr *)(void *)&name, (socklen_t)sizeof name) != 0 &&
         errno == ECONNREFUSED) {
         unlink(name.sun_path);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpari_os_close(fd);
 }
 
 /* Removes the sockets that jobs of this user left in /tmp when their rank 0 was killed. */
@@ -287,7 +223,7 @@ static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
         socklen_t bytes = dpari_meet_name(host->job, k, named, &host->name);
-        int fd = dpari_meet_socket(), other, mine, number;
+        int fd = dpari_os_socket(AF_UNIX, SOCK_STREAM), other, mine, number;
         if (fd < 0) {
             return -1;
         }
@@ -302,7 +238,7 @@ static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
             errno = number;
             return -1;
         }
-        other = dpari_meet_socket();
+        other = dpari_os_socket(AF_UNIX, SOCK_STREAM);
         if (other < 0) {
             return -1;
         }
@@ -340,13 +276,11 @@ static void dpari_host_drop(dpari_host *host, int32_t i)
 
 static void dpari_host_accept(dpari_host *host, int listener)
 {
-    int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
+    const int fd = dpari_os_accept(listener);
     int32_t i = 0;
     if (fd < 0) {
         return;
     }
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
     while (i < host->guests && host->poll[1 + i].fd >= 0) {
         i++;
     }
@@ -425,10 +359,7 @@ static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 static dpar_status dpari_host_receive(dpari_host *host, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &host->guest[i];
-    int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
-    if (passed >= 0) {
-        close(passed);
-    }
+    const int whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, NULL);
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(host, i);
@@ -533,7 +464,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
         if (host->poll[0].fd < 0) {
             int listens = dpari_host_listen(host, host->named, &host->poll[0].fd);
             if (listens < 0) {
-                return dpari_meet_failed(why, "the socket where ranks meet", errno);
+                return dpari_os_why(why, "the socket where ranks meet", 0, errno);
             }
             if (listens == 0) {
                 dpari_os_sleep(dpari_leastf(left, 5e-3));
@@ -541,7 +472,7 @@ static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
             }
         }
         dpari_host_widen(host);
-        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_os_milliseconds(left)) <= 0) {
             continue;
         }
         for (i = 0; i < host->guests && status == DPAR_OK; i++) {
@@ -576,19 +507,16 @@ static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_w
     const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
     while (answered < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_os_milliseconds(0.05)) <= 0) {
             continue;
         }
         for (i = 0; i < host->guests; i++) {
             dpari_guest *g = &host->guest[i];
-            int passed = -1, whole;
+            int whole;
             if (host->poll[1 + i].fd < 0 || host->poll[1 + i].revents == 0) {
                 continue;
             }
-            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
-            if (passed >= 0) {
-                close(passed);
-            }
+            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, NULL);
             if (whole > 0) {
                 answered++;
                 dpari_host_answer(host, i, status, why);
@@ -606,12 +534,8 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     int32_t i, answered = 0;
     struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        if (host->poll[0].fd >= 0) {
-            close(host->poll[0].fd);
-        }
-        if (second->fd >= 0) {
-            close(second->fd);
-        }
+        dpari_os_close(host->poll[0].fd);
+        dpari_os_close(second->fd);
         host->poll[0].fd = second->fd = -1;
     }
     for (i = 0; i < host->guests; i++) {
@@ -622,9 +546,7 @@ static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why 
     }
     dpari_host_linger(host, status, why, answered);
     for (i = 0; i <= host->guests + 1; i++) {
-        if (host->poll[i].fd >= 0) {
-            close(host->poll[i].fd);
-        }
+        dpari_os_close(host->poll[i].fd);
     }
     if (host->file.sun_path[0] != 0) {
         unlink(host->file.sun_path);
@@ -650,7 +572,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_meet_failed(why, "the table of ranks", ENOMEM);
+        return dpari_os_why(why, "the table of ranks", 0, ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -690,20 +612,10 @@ static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadli
     size_t got = 0;
     double looked = 0.0;
     for (;;) {
-        struct pollfd p;
-        const double now = dpari_os_now();
-        double left;
         int whole;
-        deadline += dpari_os_suspended(&looked, now);
-        left = deadline - now;
-        if (left <= 0.0) {
+        deadline += dpari_os_suspended(&looked, dpari_os_now());
+        if (!dpari_os_poll(fd, POLLIN, deadline)) {
             return 0;
-        }
-        p.fd = fd;
-        p.events = POLLIN;
-        p.revents = 0;
-        if (poll(&p, 1, dpari_meet_milliseconds(left)) <= 0) {
-            continue;
         }
         whole = dpari_meet_read(fd, h, &got, passed);
         if (whole != 0) {
@@ -733,7 +645,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
 {
     dpari_hello answer;
     dpar_why said;
-    int none = -1, got;
+    int got, answers;
     dpar_status status = dpari_segment_open(segment, passed, &said);
     mine->kind = DPARI_MAPPED;
     mine->status = status;
@@ -744,15 +656,13 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
         return dpari_repeat(status, why, said.text);
     }
     /* waits longer than rank 0, whose message is better because it names the missing ranks */
-    got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
-    if (none >= 0) {
-        close(none);
-    }
-    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_GO) {
+    got = dpari_meet_receive(fd, &answer, NULL, deadline + 5.0);
+    answers = got > 0 && dpari_meet_answers(&answer, mine);
+    if (answers && answer.kind == DPARI_GO) {
         return DPAR_OK;
     }
     dpari_segment_close(segment);
-    if (got > 0 && dpari_meet_answers(&answer, mine)) {
+    if (answers) {
         return dpari_meet_refused(&answer, why);
     }
     if (got == 0) {
@@ -771,10 +681,10 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
 {
     struct sockaddr_un to = *name;
     dpari_hello answer;
-    int passed = -1, got, fd = dpari_meet_socket();
+    int passed = -1, got, fd = dpari_os_socket(AF_UNIX, SOCK_STREAM);
     dpar_status status = DPAR_MORE;
     if (fd < 0) {
-        return dpari_meet_failed(why, "the socket where ranks meet", errno);
+        return dpari_os_why(why, "the socket where ranks meet", 0, errno);
     }
     if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
         close(fd);
@@ -797,9 +707,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     } else {
         *strangers += 1;
     }
-    if (passed >= 0) {
-        close(passed);
-    }
+    dpari_os_close(passed);
     close(fd);
     return status;
 }
@@ -845,14 +753,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
                                                        const dpar_world_desc *o,
                                                        dpari_segment *segment, dpar_why *why)
 {
-    double timeout = 300.0; /* the default, as dpar_world_desc says */
-    double deadline;
-    if (o->timeout_s < 0.0) {
-        timeout = 1e15; /* no deadline */
-    } else if (o->timeout_s > 0.0) {
-        timeout = o->timeout_s;
-    }
-    deadline = dpari_os_now() + timeout;
+    const double timeout = dpari_world_timeout(o);
+    const double deadline = dpari_os_now() + (timeout > 0.0 ? timeout : 1e15);
     if (job->rank == 0) {
         return dpari_meet_host(job, o, deadline, segment, why);
     }

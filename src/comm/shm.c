@@ -19,9 +19,12 @@
 #include "comm.h"
 #include "engine.h"
 #include "arrival.h"
+#include "flight.h"
 #include "group.h"
+#include "heap.h"
 #include "os.h"
 #include "p2p.h"
+#include "wait.h"
 #include "world.h"
 
 /* A communicator of this rank. */
@@ -398,12 +401,6 @@ static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-/* Returns the number of this rank's next operation. Messages are numbered by it. */
-static int64_t dpari_flights_of(const dpari_world *world)
-{
-    return (int64_t)world->rank[world->me].flights + 1;
-}
-
 /* Starts an operation in `work`. work->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
@@ -418,7 +415,8 @@ static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *wo
     work->call = *call;
     work->began = 0.0;
     work->next = NULL;
-    work->sequence = is_message ? dpari_flights_of(world) : ++group->sequence;
+    /* a message has the number of this rank's operation */
+    work->sequence = is_message ? (int64_t)world->rank[world->me].flights + 1 : ++group->sequence;
     work->record = dpari_flight_begin(world, group->id, work->sequence, call);
     shm->node->posted++;
     status = dpari_group_broken(group); /* if so, the others do not wait for this operation */
@@ -550,26 +548,23 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
     return status;
 }
 
-static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
-    dpari_put_lack(&t, world);
-    dpari_text_char(&t, ')');
-}
-
 static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_node *node = dpari_shm_of(comm)->node;
+    const dpari_world *world = node->world;
     dpar_status status;
+    dpar_text t;
     dpari_lock(node);
     status = dpari_heap_alloc(node->world, bytes, 1, memory);
     dpari_unlock(node);
     if (status != DPAR_OK) {
-        dpari_alloc_why(node->world, bytes, &comm->why);
+        dpari_text_why(&t, &comm->why);
+        dpari_text_print(&t,
+                         "no shared memory for %ld more bytes: this rank has %ld of at most %ld in "
+                         "use, in %d of at most 65536 allocations (",
+                         bytes, world->users, world->head->heap_bytes, world->used_count);
+        dpari_put_lack(&t, world);
+        dpari_text_char(&t, ')');
     }
     return status;
 }
@@ -645,21 +640,16 @@ static void dpari_report_rank(dpari_world *world, int32_t rank, dpar_text *out)
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {
-        union {
-            dpari_flight f;
-            uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-        } now;
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[k % DPARI_FLIGHTS]);
+        const dpari_flight f = dpari_flight_read(record, k);
         dpar_text_put(out, "\n    ");
-        dpari_flight_text(out, &now.f);
-        if (now.f.state == DPARI_FLIGHT_DONE) {
+        dpari_flight_text(out, &f);
+        if (f.state == DPARI_FLIGHT_DONE) {
             dpar_text_put(out, " done");
         } else {
-            dpar_text_put(out, now.f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
+            dpar_text_put(out, f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
         }
-        if (now.f.comm) {
-            dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
+        if (f.comm) {
+            dpari_text_print(out, ", group %ld", (int64_t)f.comm);
         }
     }
     dpari_text_char(out, '\n');
@@ -718,16 +708,6 @@ static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *s
         *sequence = 0;
     }
     return status;
-}
-
-/* Keeps the member of a closed communicator for a later one. */
-static void dpari_member_spare(dpari_shm *shm)
-{
-    dpari_group *group = &shm->group;
-    dpari_member *member = group->member[group->comm.rank];
-    member->counted = group->sequence;
-    member->next = shm->node->spare;
-    shm->node->spare = group->member_ref;
 }
 
 /* Ends the works that the user has not waited for, and returns how many of them were not done. If
@@ -824,9 +804,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     }
     dpari_unlock(node);
     if (comm->status == DPAR_OK && !dpari_close_in_vain(shm)) {
-        dpar_call leave;
-        memset(&leave, 0, sizeof leave);
-        leave.kind = DPAR_CALL_BARRIER;
+        dpar_call leave = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, 0);
         leave.root = DPARI_CLOSE;
         status = dpari_shm_run(comm, &leave);
     }
@@ -840,8 +818,11 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
         dpari_node_close(node);
     } else {
         dpari_lock(node);
-        if (comm->status == DPAR_OK) {
-            dpari_member_spare(shm);
+        if (comm->status == DPAR_OK) { /* a later communicator uses the member again */
+            dpari_member *member = shm->group.member[comm->rank];
+            member->counted = shm->group.sequence;
+            member->next = node->spare;
+            node->spare = shm->group.member_ref;
         }
         dpari_shm_drop(shm);
         dpari_unlock(node);
@@ -849,30 +830,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     return lost ? DPAR_E_ARG : status;
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
-                                              dpar_comm **out);
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                               dpar_why *why);
-
-static void dpari_engine_shm(dpar_engine *e)
-{
-    memset(e, 0, sizeof *e);
-    memcpy(e->name, "shm", 4);
-    e->run = dpari_shm_run;
-    e->post = dpari_shm_post;
-    e->test = dpari_shm_test;
-    e->wait = dpari_shm_wait;
-    e->batch = dpari_shm_batch;
-    e->split = dpari_shm_split;
-    e->shrink = dpari_shm_shrink;
-    e->alloc = dpari_shm_alloc;
-    e->release = dpari_shm_release;
-    e->progress = dpari_shm_progress;
-    e->abort = dpari_shm_abort;
-    e->report = dpari_shm_report;
-    e->describe = dpari_shm_describe;
-    e->close = dpari_shm_close;
-}
+static void dpari_engine_shm(dpar_engine *e); /* at the end of this file */
 
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 {
@@ -891,9 +849,20 @@ DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
     dpari_shm_of(world)->node->lent = lent;
 }
 
-static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t *world_rank,
-                                  const uint64_t *member, int32_t rank, uint32_t id,
-                                  int64_t sequence, dpar_comm **out)
+/* A rank of a new communicator. */
+typedef struct dpari_card {
+    int32_t color, key; /* of a split; in a shrink, the key is the rank in the old communicator */
+    int32_t world_rank;
+    int32_t good;     /* 1 if it has memory for its member */
+    uint64_t member;  /* ref of its member */
+    int64_t sequence; /* the last sequence number that this member has used */
+    int64_t id;       /* the smallest id that the communicator may have */
+} dpari_card;
+
+/* Makes a communicator of the ranks card[size], of which this one is number `rank`. from: the one
+ * that it is split from or shrunk from; NULL for the world's. */
+static dpar_status dpari_shm_make(dpari_node *node, const dpari_shm *from, const dpari_card *card,
+                                  int32_t size, int32_t rank, dpar_comm **out)
 {
     dpari_world *world = node->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
@@ -908,8 +877,6 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
     shm->node = node;
     shm->bytes = bytes;
     group->world = world;
-    group->id = id;
-    group->sequence = sequence;
     group->slot_bytes = world->head->slot_bytes;
     group->member = (dpari_member **)(void *)(shm + 1);
     group->in = (const void **)(void *)(group->member + size);
@@ -918,22 +885,27 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
      * it */
     group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
-        group->member[r] = (dpari_member *)dpari_at(world, member[r]);
-        group->world_rank[r] = world_rank[r];
+        group->member[r] = (dpari_member *)dpari_at(world, card[r].member);
+        group->world_rank[r] = card[r].world_rank;
+        group->sequence = dpari_most(group->sequence, card[r].sequence);
+        group->id = (uint32_t)dpari_most(group->id, card[r].id);
         if (!group->member[r]) {
             world->lacks = DPARI_LACKS_ADDRESSES;
             dpari_os_unmap(shm, bytes);
             return DPAR_E_MEMORY;
         }
     }
-    group->member_ref = member[rank];
+    group->member_ref = card[rank].member;
     group->comm.rank = rank;
     group->comm.size = size;
-    group->comm.timeout_s = world->timeout_s;
+    group->comm.timeout_s = from ? from->group.comm.timeout_s : world->timeout_s;
+    shm->generation = from ? from->generation : 0;
     dpari_gate_cut(group, group->world_rank + size);
     dpari_engine_shm(&group->comm.engine);
     shm->next = node->open;
     node->open = shm;
+    node->highest = group->id; /* so that no two groups that have two ranks in common have the same
+                                  id */
     *out = &group->comm;
     return DPAR_OK;
 }
@@ -942,29 +914,19 @@ static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t 
 static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
     const dpari_world *world = node->world;
-    const int64_t bytes = world->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *rank;
+    const int64_t bytes = world->size * (int64_t)sizeof(dpari_card);
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
     dpar_status st;
-    if (!member) {
+    if (!card) {
         return DPAR_E_MEMORY;
     }
-    rank = (int32_t *)(void *)(member + world->size);
     for (int32_t i = 0; i < world->size; i++) {
-        member[i] = world->rank[i].member;
-        rank[i] = i;
+        card[i].member = world->rank[i].member;
+        card[i].world_rank = i;
     }
-    st = dpari_shm_make(node, world->size, rank, member, world->me, 0, 0, out);
-    dpari_os_unmap(member, bytes);
+    st = dpari_shm_make(node, NULL, card, world->size, world->me, out);
+    dpari_os_unmap(card, bytes);
     return st;
-}
-
-static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
-{
-    dpar_text t;
-    dpari_text_why(&t, why);
-    dpar_text_put(&t, "memory for this rank: ");
-    dpari_put_lack(&t, node ? node->world : NULL);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me,
@@ -974,13 +936,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segmen
     dpari_node *node = dpari_node_make(segment, me, own, options);
     uint64_t member = 0;
     int64_t none = 0;
+    dpar_text t;
     dpar_status status = node ? dpari_member_make(node, &member, &none) : DPAR_E_MEMORY;
     dpar_status entered = status == DPAR_OK ? dpari_world_enter(node->world, member, why) : DPAR_OK;
     if (status == DPAR_OK && entered == DPAR_OK) {
         status = dpari_shm_make_first(node, comm);
     }
     if (status != DPAR_OK) {
-        dpari_join_why(node, why);
+        dpari_text_why(&t, why);
+        dpar_text_put(&t, "memory for this rank: ");
+        dpari_put_lack(&t, node ? node->world : NULL);
     }
     if (!node) { /* so that the other ranks do not wait for this one */
         dpari_segment_ended(segment, me, 1);
@@ -995,22 +960,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segmen
     return status;
 }
 
-/* What each rank publishes about itself in a split. */
-typedef struct dpari_card {
-    int32_t color, key, world_rank, good;
-    uint64_t member;
-    int64_t sequence, id;
-} dpari_card;
-
-static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b, int32_t j)
-{
-    return a->key != b->key ? a->key < b->key : i < j;
-}
-
-/* Lists the ranks of this rank's color, ordered by key and then by rank. *rank is the position of
- * this rank. Returns how many there are. */
-static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
-                                   int32_t *world_rank, uint64_t *member, int32_t *rank)
+/* Copies the cards of this rank's color to `mates`, ordered by key and then by rank. *rank is the
+ * position of this rank. Returns how many there are. */
+static int32_t dpari_split_mates(const dpari_card *card, int32_t n, int32_t me, dpari_card *mates,
+                                 int32_t *rank)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -1019,11 +972,10 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
             continue;
         }
         for (int32_t j = 0; j < n; j++) {
-            place += card[j].color == card[me].color && j != i &&
-                     dpari_card_before(&card[j], j, &card[i], i);
+            const int before = card[j].key < card[i].key || (card[j].key == card[i].key && j < i);
+            place += card[j].color == card[me].color && before;
         }
-        world_rank[place] = card[i].world_rank;
-        member[place] = card[i].member;
+        mates[place] = card[i];
         *rank = i == me ? place : *rank;
         count++;
     }
@@ -1042,55 +994,15 @@ static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint64_t *member,
-                                    dpar_comm **out)
-{
-    dpar_comm *comm = &shm->group.comm;
-    const int32_t n = comm->size, me = comm->rank;
-    int32_t *world_rank = (int32_t *)(void *)(member + n);
-    int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
-    int64_t sequence = 0, id = 0;
-    dpar_status status;
-    for (int32_t i = 0; i < n; i++) {
-        if (card[i].color == card[me].color) {
-            sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
-            id = card[i].id > id ? card[i].id : id;
-        }
-    }
-    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
-    if (status != DPAR_OK) {
-        return dpari_split_failed(comm, me);
-    }
-    (*out)->timeout_s = comm->timeout_s;
-    dpari_shm_of(*out)->generation = shm->generation;
-    shm->node->highest = (uint32_t)id; /* so that no two groups that have two ranks in common have
-                                          the same id */
-    return DPAR_OK;
-}
-
-/* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
-static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, dpari_card *card)
-{
-    dpar_call call;
-    memset(&call, 0, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.root = DPARI_SPLIT;
-    call.type = DPAR_U8;
-    call.count = (int64_t)sizeof *mine;
-    call.in = mine;
-    call.out = card;
-    return dpari_shm_run(comm, &call);
-}
-
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
     dpari_shm *shm = dpari_shm_of(comm);
     dpari_node *node = shm->node;
-    const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
-    const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    const int64_t bytes = 2 * comm->size * (int64_t)sizeof(dpari_card);
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
     dpar_status status;
     memset(&mine, 0, sizeof mine);
     mine.color = color;
@@ -1103,14 +1015,21 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
-    status = dpari_split_gather(comm, &mine, card);
+    call.root = DPARI_SPLIT; /* so that it does not match an all-gather of the user */
+    status = dpari_shm_run(comm, &call);
     for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {
         status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
+        dpari_card *mates = card + comm->size;
+        int32_t rank = 0;
+        const int32_t size = dpari_split_mates(card, comm->size, comm->rank, mates, &rank);
         dpari_lock(node);
-        status = dpari_split_make(shm, card, (uint64_t *)(void *)(card + comm->size), out);
+        status = dpari_shm_make(node, shm, mates, size, rank, out);
         dpari_unlock(node);
+        if (status != DPAR_OK) {
+            status = dpari_split_failed(comm, comm->rank);
+        }
     } else if (status == DPAR_OK) {
         *out = NULL;
     }
@@ -1193,37 +1112,32 @@ static dpar_status dpari_shrink_make(dpari_shm *shm, const uint64_t *stay, dpar_
                                      int32_t *was)
 {
     dpari_group *group = &shm->group;
-    const int64_t bytes = group->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
-    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
-    int32_t *world_rank, *old, size = 0, rank = 0;
-    int64_t sequence = 0, id = 0;
+    const int64_t bytes = group->comm.size * (int64_t)sizeof(dpari_card);
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    int32_t size = 0, rank = 0;
     dpar_status status;
-    if (!member) {
+    if (!card) {
         return DPAR_E_MEMORY;
     }
-    world_rank = (int32_t *)(void *)(member + group->comm.size);
-    old = world_rank + group->comm.size;
     for (int32_t r = 0; r < group->comm.size; r++) {
         const dpari_vote *v = &group->member[r]->vote;
         if (dpari_vote_stays(stay, r)) {
             rank = r == group->comm.rank ? size : rank;
-            member[size] = v->member;
-            world_rank[size] = group->world_rank[r];
-            old[size++] = r;
-            sequence = dpari_most(sequence, v->sequence);
-            id = dpari_most(id, v->id);
+            card[size].key = r;
+            card[size].world_rank = group->world_rank[r];
+            card[size].member = v->member;
+            card[size].sequence = v->sequence;
+            card[size++].id = v->id;
         }
     }
-    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, shm, card, size, rank, out);
     if (status == DPAR_OK) {
-        (*out)->timeout_s = group->comm.timeout_s;
-        dpari_shm_of(*out)->generation = shm->generation + 1;
-        shm->node->highest = (uint32_t)id;
+        dpari_shm_of(*out)->generation++;
         for (int32_t r = 0; r < size && was; r++) {
-            was[r] = old[r];
+            was[r] = card[r].key;
         }
     }
-    dpari_os_unmap(member, bytes);
+    dpari_os_unmap(card, bytes);
     return status;
 }
 
@@ -1291,4 +1205,26 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
     }
     dpari_unlock(shm->node);
     return status;
+}
+
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static void dpari_engine_shm(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "shm", 4);
+    e->run = dpari_shm_run;
+    e->post = dpari_shm_post;
+    e->test = dpari_shm_test;
+    e->wait = dpari_shm_wait;
+    e->batch = dpari_shm_batch;
+    e->split = dpari_shm_split;
+    e->shrink = dpari_shm_shrink;
+    e->alloc = dpari_shm_alloc;
+    e->release = dpari_shm_release;
+    e->progress = dpari_shm_progress;
+    e->abort = dpari_shm_abort;
+    e->report = dpari_shm_report;
+    e->describe = dpari_shm_describe;
+    e->close = dpari_shm_close;
 }

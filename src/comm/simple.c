@@ -136,7 +136,7 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
         if (n == 6) {
             return 0;
         }
-        s[n++] = *word >= 'A' && *word <= 'Z' ? (char)(*word - 'A' + 'a') : *word;
+        s[n++] = dpari_lower(*word);
     }
     s[n] = 0;
     while (head < n && head < 5 && s[head] == name[head]) {
@@ -192,14 +192,8 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
 static int32_t dpari_main_cores(void)
 {
     uint64_t mask[DPARI_CPU_WORDS];
-    int32_t i, n = 0;
     dpari_os_cpus(mask);
-    for (i = 0; i < DPARI_CPU_WORDS; i++) {
-        for (; mask[i] != 0 && n < 4; n++) {
-            mask[i] &= mask[i] - 1;
-        }
-    }
-    return n > 0 ? n : 1;
+    return (int32_t)dpari_most(1, dpari_least(4, dpari_os_cpu_count(mask)));
 }
 
 /* Reads a number of ranks. Sets *asked to 0 if there is no text. */

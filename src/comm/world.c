@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
- * of life. world.h has the memory layout.
+/* Implements the world: the segment that ranks share, how they join it, and signs of life. world.h
+ * has the memory layout.
  *
- * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a waiting rank polls, then
- * yields, then sleeps on a futex until another rank wakes it. Life: each rank holds a lock on the
- * file. When the rank dies, the system releases the lock, and the others notice. A waiting rank
- * also publishes when it last checked its wait. Heap: each rank allocates from its own extents,
- * without locks. The flight recorder keeps the last operations of each rank for messages and
- * dpar_comm_report. Called by all other modules of the shared-memory engine. */
+ * Segment: a memfd or an unlinked file that each rank maps. Life: each rank holds a lock on the
+ * file. When the rank dies, the system releases the lock, and the others notice. Called by all
+ * other modules of the shared-memory engine. */
 #include "world.h"
 
 #include "../base/base_private.h"
-#include "../host/kernel.h"
-#include "engine.h"
+#include "heap.h"
+#include "limits.h"
+#include "wait.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
 enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
@@ -21,22 +19,7 @@ enum { DPARI_VERSION = 3 };                      /* of the layout of the segment
  * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
 enum { DPARI_CLOCK_FIRST = 1 << 20 };
 
-static int64_t dpari_in_units(int64_t bytes, int64_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 /* ---- segments -------------------------------------------------------------------------------- */
-
-static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
-{
-    return (dpari_world_head *)(void *)segment->base;
-}
-
-static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
-{
-    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
-}
 
 /* Returns the bytes of the part of the segment that every rank maps: everything before the
  * heaps. */
@@ -55,32 +38,32 @@ static int64_t dpari_heap_begin(int64_t ranks)
 DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpar_world_desc *o,
                                                         dpar_why *why)
 {
-    const char *what = NULL;
-    int64_t got = 0;
-    dpar_text t;
     if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "a node has 1 to 1024 ranks";
-        got = ranks;
-    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes must be 0 to 2^50";
-        got = o->heap_bytes;
-    } else if (o && o->slot_bytes != 0 &&
-               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
-                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes must be a power of two from 4096 to 2^24";
-        got = o->slot_bytes;
-    } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "disable must be a sum of DPAR_WORLD_NO_x";
-        got = o->disable;
+        return dpari_wrong(why, "a node has 1 to 1024 ranks, not %d", ranks);
     }
-    if (!what) {
+    if (!o) {
         return DPAR_OK;
     }
-    if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(&t, "%s, not %ld", what, got);
+    if (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50) {
+        return dpari_wrong(why, "heap_bytes must be 0 to 2^50, not %ld", o->heap_bytes);
     }
-    return DPAR_E_ARG;
+    if (o->slot_bytes != 0 && (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                               (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        return dpari_wrong(why, "slot_bytes must be a power of two from 4096 to 2^24, not %ld",
+                           o->slot_bytes);
+    }
+    if (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP) {
+        return dpari_wrong(why, "disable must be a sum of DPAR_WORLD_NO_x, not %d", o->disable);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD double dpari_world_timeout(const dpar_world_desc *options)
+{
+    if (options && options->timeout_s < 0.0) {
+        return 0.0;
+    }
+    return options && options->timeout_s > 0.0 ? options->timeout_s : 300.0;
 }
 
 /* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
@@ -97,9 +80,7 @@ static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes
         (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
     if (!segment->base) {
         int number = errno;
-        if (segment->fd >= 0) {
-            close(segment->fd);
-        }
+        dpari_os_close(segment->fd);
         return number ? number : ENOMEM;
     }
     return 0;
@@ -108,13 +89,7 @@ static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes
 /* Returns the most bytes that a file may have (off_t and ulimit -f). */
 static int64_t dpari_file_most(void)
 {
-    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        (uint64_t)limit.rlim_cur > (uint64_t)most) {
-        return most;
-    }
-    return (int64_t)limit.rlim_cur;
+    return dpari_least(dpari_os_limit(RLIMIT_FSIZE), sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2);
 }
 
 /* Makes the file. Each rank's part of it is twice what the users may have in use, so that gaps
@@ -211,8 +186,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
 {
     struct stat about;
     dpari_world_head head;
-    dpar_status status = DPAR_E_ARG;
-    dpar_text t;
+    dpar_status status;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
@@ -226,11 +200,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment,
             return DPAR_OK;
         }
         status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
-    } else if (why) {
-        dpari_text_why(&t, why);
-        dpari_text_print(
-            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
-            (int64_t)about.st_size);
+    } else {
+        status = dpari_wrong(why,
+                             "the shared memory passed to this rank (%ld bytes) is not of this "
+                             "version of dpar",
+                             (int64_t)about.st_size);
     }
     close(fd);
     segment->fd = -1;
@@ -279,342 +253,14 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
     }
     dpari_os_unmap(segment->base, segment->bytes);
     segment->base = NULL;
-    if (segment->fd >= 0) {
-        close(segment->fd);
-    }
+    dpari_os_close(segment->fd);
     segment->fd = -1;
-}
-
-/* ---- sleeping and waking ----------------------------------------------------------------------
- *
- * A rank goes to sleep in this order: it counts itself in head->sleepers, sets `asleep`, and tests
- * its condition once more. A rank that publishes a word stores it first and then reads `sleepers`.
- * All these accesses are sequentially consistent, so that either the sleeper sees the word or the
- * publisher sees the sleeper and wakes it. */
-
-/* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
- * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_uncount(dpari_world_head *head, dpari_rank *record)
-{
-    uint32_t asleep = 1;
-    if (!DPARI_CLAIM(&record->asleep, &asleep, 0U)) {
-        return 0;
-    }
-    DPARI_ADD(&head->sleepers, (uint32_t)-1);
-    return 1;
-}
-
-static void dpari_ring(dpari_world_head *head, dpari_rank *record)
-{
-    if (dpari_uncount(head, record)) {
-        DPARI_ADD(&record->bell, 1U);
-        dpari_os_futex_wake(&record->bell, head->threads);
-    }
-}
-
-DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment)
-{
-    dpari_world_head *head = dpari_segment_head(segment);
-    for (uint32_t i = 0; i < head->ranks; i++) {
-        dpari_ring(head, &dpari_segment_ranks(segment)[i]);
-    }
-}
-
-/* Wakes the ranks that sleep until this one publishes something. It is a function of its own
- * because dpari_publish seldom finds a rank asleep. */
-static void dpari_ring_sleepers(dpari_world *world)
-{
-    for (int32_t i = 0; i < world->size; i++) {
-        dpari_rank *record = &world->rank[i];
-        if (DPARI_LOAD_SEQ(&record->asleep)) {
-            int32_t peer = DPARI_LOAD(&record->waits_for);
-            if (peer < 0 || peer == world->me) {
-                dpari_ring(world->head, record);
-            }
-        }
-    }
-}
-
-DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value)
-{
-    DPARI_STORE_SEQ(word, value);
-    if (DPARI_LOAD_SEQ(&world->head->sleepers)) {
-        dpari_ring_sleepers(world);
-    }
-}
-
-enum {
-    DPARI_SPINS = 8192,        /* about 0.1 ms, as long as a sleep and its wake-up take */
-    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, which spinning keeps from it */
-    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us, after which a wait checks on which CPU its peer is */
-    DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
-    DPARI_SPINS_SLEEPY = 1024, /* if there are cores for all, but other programs keep them busy */
-    DPARI_VAIN = 3,            /* consecutive waits that spin without success before waits spin
-                                  less */
-    DPARI_SLEEPY = 1000,       /* waits for which one slow yield is remembered */
-    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles their
-                                  number */
-    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a time slice is remembered */
-};
-/* All in seconds. */
-#define DPARI_SPIN_FOR 1e-3 /* ten times as long as a sleep and its wake-up on an active core */
-#define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_SLOW 500e-6 /* less than a time slice, more than a brief interruption */
-#define DPARI_SLEEP_FOR 20e-3
-#define DPARI_MOVE_EVERY 2e-3 /* the least time between two moves of a rank, half a time slice */
-#define DPARI_SLICE_LOST 2e-3 /* from such a gap between two looks on, another program ran */
-
-/* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
- * the seconds since the last look. */
-static double dpari_wait_look_at_clock(dpari_wait *waiting, double now)
-{
-    const double since = waiting->looked > 0.0 ? now - waiting->looked : 0.0;
-    const double suspended = dpari_os_suspended(&waiting->looked, now);
-    if (suspended > 0.0) {
-        waiting->resumed++;
-        waiting->began += waiting->began > 0.0 ? suspended : 0.0;
-    }
-    return since;
-}
-
-/* Publishes on which CPU this rank runs, and checks whether the peer (any rank if -1) was last seen
- * on the same CPU. In that case the peer cannot make progress while this rank spins. */
-static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *waiting, int32_t peer)
-{
-    const int32_t cpu = dpari_os_cpu();
-    const int32_t first = peer < 0 ? 0 : peer;
-    const int32_t end = peer < 0 ? world->size : peer + 1;
-    waiting->shares = 0;
-    if (cpu != world->cpu) {
-        world->cpu = cpu;
-        DPARI_STORE(&world->rank[world->me].cpu, cpu);
-    }
-    for (int32_t i = first; i < end && cpu >= 0; i++) {
-        if (i != world->me && DPARI_LOAD(&world->rank[i].cpu) == cpu) {
-            waiting->shares = i + 1;
-            return;
-        }
-    }
-}
-
-/* Moves this rank to another CPU if it shares its CPU with a lower rank, although there are enough
- * CPUs for all ranks. The system often leaves two such ranks there for long, because each of them
- * sleeps or yields while the other one runs. The new CPU is one on which no rank was last seen. If
- * another program runs there, that program slows down one rank instead of two. */
-static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *waiting, int32_t peer)
-{
-    uint64_t is_free[DPARI_CPU_WORDS];
-    int32_t cpu = 0;
-    if (waiting->shares > world->me || waiting->looked - world->moved < DPARI_MOVE_EVERY ||
-        (world->head->plain & DPAR_WORLD_NO_MIGRATION)) {
-        return;
-    }
-    world->moved = waiting->looked;
-    dpari_os_cpus(is_free);
-    for (int32_t i = 0; i < world->size; i++) {
-        const int32_t taken = DPARI_LOAD(&world->rank[i].cpu);
-        if (taken >= 0 && taken < 64 * DPARI_CPU_WORDS) {
-            is_free[taken / 64] &= ~(UINT64_C(1) << (taken % 64));
-        }
-    }
-    while (cpu < 64 * DPARI_CPU_WORDS && (is_free[cpu / 64] >> (cpu % 64) & 1) == 0) {
-        cpu++;
-    }
-    if (cpu < 64 * DPARI_CPU_WORDS && dpari_os_move_to(cpu)) {
-        dpari_wait_look_around(world, waiting, peer);
-    }
-}
-
-/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts how long the next waits
- * spin before they sleep. */
-static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
-{
-    dpari_rank *record = &world->rank[world->me];
-    dpari_os_futex_wait(&record->bell, waiting->bell, DPARI_SLEEP_FOR, world->threads);
-    (void)dpari_wait_look_at_clock(waiting, dpari_os_now());
-    waiting->counted = 0;
-    dpari_uncount(world->head, record);
-    if (world->crowded || world->thrifty || waiting->shares) {
-        return DPAR_MORE;
-    }
-    /* There are cores for all ranks. If waits nevertheless spin without success again and again,
-     * another program runs on these cores, perhaps on the one that the peer needs. In that case
-     * this rank spins less for a while. It spins as before once several consecutive waits were
-     * short enough that a spin would have been sufficient. */
-    if (world->sleepy > 0) {
-        const double waited = dpari_os_now() - waiting->began;
-        world->worked =
-            waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? world->worked + 1 : 0;
-        if (world->worked >= DPARI_VAIN) {
-            world->sleepy = world->vain = world->worked = 0;
-        }
-    } else if (waiting->turns >= DPARI_SPINS && ++world->vain >= DPARI_VAIN) {
-        world->sleepy =
-            DPARI_SLEEPY >> (world->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - world->vain : 0);
-    }
-    return DPAR_MORE;
-}
-
-/* Takes this rank off the count of sleepers, because it need not be woken any more. */
-static void dpari_wait_uncount(dpari_world *world, dpari_wait *waiting)
-{
-    if (waiting->counted) {
-        waiting->counted = 0;
-        dpari_uncount(world->head, &world->rank[world->me]);
-    } else if (waiting->turns < DPARI_SPINS && world->sleepy == 0) {
-        world->vain = 0;
-    }
-}
-
-DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting)
-{
-    if (waiting->began > 0.0) { /* so that dpari_group_culprit, which follows the chain of waits,
-                                   stops at this rank */
-        DPARI_STORE(&world->rank[world->me].needs, -1);
-    }
-    dpari_wait_uncount(world, waiting);
-}
-
-/* Yields the core to another rank. If the yield takes long, another program wants the core and gets
- * a whole time slice at each yield, so the next waits sleep instead. */
-static void dpari_wait_yield(dpari_world *world, dpari_wait *waiting, double now)
-{
-    double back;
-    sched_yield();
-    back = dpari_os_now();
-    (void)dpari_wait_look_at_clock(waiting, back);
-    if (back - now <= DPARI_YIELD_IS_SLOW) {
-        world->slow_yield -= world->slow_yield > 0;
-        return;
-    }
-    if (!world->crowded) { /* this rank and its peer may soon run on different CPUs */
-        world->sleepy = DPARI_SLEEPY_LOST;
-        return;
-    }
-    if (world->slow_yield < DPARI_SLEEPY) {
-        world->slow_yield = DPARI_SLEEPY;
-    } else if (world->slow_yield < DPARI_SLEEPY_MOST) {
-        world->slow_yield *= 2;
-    }
-    world->sleepy = world->slow_yield;
-}
-
-/* A turn of a wait that has spun long enough. It spins more, moves to another CPU, yields, or
- * sleeps, depending on whether other ranks need this core. */
-static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *waiting, int32_t peer)
-{
-    dpari_rank *record = &world->rank[world->me];
-    double now, since;
-    if (waiting->counted && (waiting->peer == peer || waiting->peer < 0)) {
-        return dpari_wait_asleep(world, waiting);
-    }
-    /* if it was counted, it was for another peer, which has published by now */
-    dpari_wait_uncount(world, waiting);
-    if (!world->crowded) { /* the system may have moved one of the two since the last look */
-        dpari_wait_look_around(world, waiting, peer);
-    }
-    now = dpari_os_now();
-    since = dpari_wait_look_at_clock(waiting, now);
-    if (!(waiting->began > 0.0)) {
-        waiting->began = now;
-        world->sleepy -= world->sleepy > 0;
-    }
-    if (waiting->shares && !world->crowded) {
-        dpari_wait_move_away(world, waiting, peer);
-        if (!waiting->shares) {
-            return DPAR_OK;
-        }
-    }
-    if (!world->crowded && !waiting->shares && since > DPARI_SLICE_LOST &&
-        world->sleepy < DPARI_SLEEPY_LOST) {
-        world->sleepy = DPARI_SLEEPY_LOST;
-    }
-    if (!world->crowded && !world->thrifty && !waiting->shares && world->sleepy == 0 &&
-        now - waiting->began < DPARI_SPIN_FOR) {
-        waiting->turns -= DPARI_SPINS_MORE; /* as far as this rank knows, nothing else needs this
-                                               core */
-        return DPAR_OK;
-    }
-    if ((world->crowded || waiting->shares) && world->sleepy == 0 &&
-        now - waiting->began < DPARI_YIELD_FOR) {
-        dpari_wait_yield(world, waiting, now);
-        return DPAR_OK;
-    }
-    if (world->head->plain & DPAR_WORLD_NO_FUTEX) {
-        dpari_os_sleep(20e-6);
-        (void)dpari_wait_look_at_clock(waiting, dpari_os_now());
-        return DPAR_MORE;
-    }
-    /* The rank is counted before it sets `asleep`, because the rank that clears `asleep` decrements
-     * the count. The fence keeps the caller's next test of its condition from moving before the
-     * exchange. On POWER the exchange does not prevent that by itself (tests/model/order.c). */
-    waiting->bell = DPARI_LOAD_SEQ(&record->bell);
-    waiting->counted = 1;
-    waiting->peer = peer;
-    DPARI_ADD(&world->head->sleepers, 1U);
-    DPARI_STORE(&record->waits_for, peer);
-    __atomic_exchange_n(&record->asleep, 1U, __ATOMIC_SEQ_CST);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return DPAR_OK;
-}
-
-DPARI_API dpar_status dpari_wait_turn(dpari_world *world, dpari_wait *waiting, int32_t peer)
-{
-    int32_t spins = world->sleepy || world->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
-    if (world->crowded || waiting->shares) {
-        spins = DPARI_SPINS_SHARED;
-    }
-    if (waiting->turns >= spins) {
-        return dpari_wait_slow(world, waiting, peer);
-    }
-    waiting->turns++;
-    if (waiting->turns == DPARI_SPINS_BLIND) {
-        dpari_wait_look_around(world, waiting, peer);
-    }
-    dpari_os_pause();
-    return DPAR_OK;
-}
-
-/* Advances the clock that all ranks share and returns it, in ms. Ranks cannot compare their
- * CLOCK_MONOTONIC, because it differs between time namespaces. A rank that finds the shared clock
- * unchanged since its last look sets it forward by the time that has passed since then. A rank that
- * finds it changed takes the new value. The shared clock therefore runs while at least one rank
- * waits, and never faster than real time, even if many ranks wait. */
-static uint32_t dpari_clock(dpari_world *world)
-{
-    const double now = dpari_os_now();
-    const double passed = (now - world->clock_at) * 1000.0;
-    uint32_t seen = DPARI_LOAD(&world->head->clock);
-    if (seen != world->clock) {
-        world->clock = seen;
-        world->clock_at = now;
-        return seen;
-    }
-    if (passed >= 1.0) {
-        const uint32_t next = seen + (uint32_t)dpari_leastf(passed, 1e9);
-        world->clock = DPARI_CLAIM(&world->head->clock, &seen, next) ? next : seen;
-        world->clock_at = now;
-    }
-    return world->clock;
-}
-
-DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *world, int32_t rank)
-{
-    const uint32_t beat = DPARI_LOAD(&world->rank[rank].beat);
-    return (double)(dpari_clock(world) - beat) / 1000.0;
-}
-
-DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
-{
-    dpari_rank *record = &world->rank[world->me];
-    DPARI_STORE(&record->needs, needs);
-    DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
 /* ---- life and death -------------------------------------------------------------------------- */
 
-/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
-static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
+                                                   int32_t ending)
 {
     dpari_rank *record = &dpari_segment_ranks(segment)[rank];
     uint32_t state = DPARI_LOAD(&record->state);
@@ -633,12 +279,6 @@ static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32
         dpari_uncount(dpari_segment_head(segment), record);
         dpari_ring_all(segment);
     }
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
-                                                   int32_t ending)
-{
-    dpari_rank_is_dead(segment, rank, ending);
 }
 
 DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
@@ -694,14 +334,14 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
     }
     if (dpari_os_is_held(world->segment.fd, rank)) {
         if (dpari_rank_dumps(world, rank)) {
-            dpari_rank_is_dead(&world->segment, rank, DPARI_ENDING_DUMPS);
+            dpari_segment_ended(&world->segment, rank, DPARI_ENDING_DUMPS);
         }
         return DPARI_LOAD(&world->rank[rank].state);
     }
     /* a rank that leaves sets its state before it releases its lock: so read the state again */
     state = DPARI_LOAD(&world->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
-        dpari_rank_is_dead(&world->segment, rank, 0);
+        dpari_segment_ended(&world->segment, rank, 0);
     }
     return DPARI_LOAD(&world->rank[rank].state);
 }
@@ -739,431 +379,6 @@ DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *w
     dpari_put_end(text, record);
 }
 
-/* ---- extents --------------------------------------------------------------------------------- */
-
-static int64_t dpari_part_begin(const dpari_world *world)
-{
-    return world->head->heap_begin + world->me * world->head->part_bytes;
-}
-
-/* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
- * address, or NULL if this process has no addresses left. */
-static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index)
-{
-    const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
-    const dpari_extent *e;
-    char *at, *none = NULL;
-    if (rank >= (uint64_t)world->size || number == 0) {
-        return NULL;
-    }
-    e = &world->rank[rank].extent[number];
-    at = (char *)dpari_os_map(world->segment.fd, e->begin, e->bytes);
-    if (!at) {
-        return DPARI_LOAD(&world->view[index]);
-    }
-    if (!(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, e->bytes, 0);
-    }
-    if (!DPARI_CLAIM(&world->view[index], &none, at)) {
-        dpari_os_unmap(at, e->bytes);
-        return none;
-    }
-    return at;
-}
-
-DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *world, uint64_t ref)
-{
-    char *view;
-    if (world->threads) {
-        return (void *)(uintptr_t)ref;
-    }
-    view = DPARI_LOAD(&world->view[ref >> DPARI_REF_BITS]);
-    if (!view) {
-        view = dpari_view_make(world, ref >> DPARI_REF_BITS);
-    }
-    return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
-}
-
-DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *text, const dpari_world *world,
-                                             uint64_t ref)
-{
-    const uint64_t index = ref >> DPARI_REF_BITS;
-    const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
-    if (rank < world->size) {
-        dpari_text_print(text, "mapping %ld bytes of rank %d's memory: ",
-                         world->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
-    }
-    dpari_os_put_addresses(text);
-}
-
-/* Returns the address at which this rank has mapped an extent of its own heap. */
-static char *dpari_own_view(const dpari_world *world, int32_t number)
-{
-    return DPARI_LOAD(&world->view[world->me * DPARI_EXTENTS + number]);
-}
-
-/* Finds the extent of this rank's heap that holds `address`. Returns its number and sets *offset to
- * the address's offset in it, or returns 0 if no extent holds it. */
-static int32_t dpari_own_find(const dpari_world *world, uint64_t address, uint64_t *offset)
-{
-    const int32_t n = DPARI_LOAD(&world->owns_extents);
-    for (int32_t i = 1; i <= n; i++) {
-        const char *view = dpari_own_view(world, i);
-        *offset = address - (uint64_t)(uintptr_t)view;
-        if (view && *offset < (uint64_t)world->own[i].bytes) {
-            return i;
-        }
-    }
-    return 0;
-}
-
-DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes)
-{
-    const uint64_t address = (uint64_t)(uintptr_t)at;
-    uint64_t offset;
-    int32_t i;
-    if (world->threads) {
-        return address;
-    }
-    i = dpari_own_find(world, address, &offset);
-    if (i == 0 || (uint64_t)bytes > (uint64_t)world->own[i].bytes - offset) {
-        return 0;
-    }
-    return ((uint64_t)world->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
-}
-
-/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
-static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t bytes)
-{
-    char *at;
-    if (world->segment.fd < 0) {
-        return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
-    }
-    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
-    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(at, bytes, 0);
-    }
-    return at;
-}
-
-/* Computes the size of the next extent: that of all extents so far, which keeps their number small.
- * If the process has a limit on addresses, it is only a quarter of that, because the program needs
- * the other addresses. */
-static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_t left)
-{
-    const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
-    const int64_t total = left < world->head->part_bytes ? world->head->part_bytes - left : 0;
-    int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
-    want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
-    want = dpari_least(dpari_least(want, left), most);
-    return dpari_most(want, least);
-}
-
-/* Makes a new extent that can hold an allocation of `bytes`. Returns its number, or 0 if there can
- * be none; world->lacks has the reason. */
-static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
-{
-    dpari_rank *record = &world->rank[world->me];
-    const int32_t n = world->owns_extents;
-    const int64_t begin =
-        n > 0 ? world->own[n].begin + world->own[n].bytes : dpari_part_begin(world);
-    const int64_t left = dpari_part_begin(world) + world->head->part_bytes - begin;
-    const int64_t least = dpari_in_units(bytes, DPARI_OS_LARGE);
-    int64_t want;
-    char *at;
-    if (least > left || n + 1 == DPARI_EXTENTS) {
-        world->lacks = DPARI_LACKS_PLACE;
-        return 0;
-    }
-    want = dpari_extent_want(world, least, left);
-    at = dpari_own_map(world, begin, want);
-    while (!at && want > least) { /* there are too few addresses: try a smaller extent */
-        want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
-        at = dpari_own_map(world, begin, want);
-    }
-    if (!at) {
-        world->lacks = DPARI_LACKS_ADDRESSES;
-        return 0;
-    }
-    world->own[n + 1].begin = world->own[n + 1].fresh = begin;
-    world->own[n + 1].bytes = want;
-    record->extent[n + 1].begin = world->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
-    record->extent[n + 1].bytes = want;
-    DPARI_STORE(&world->view[world->me * DPARI_EXTENTS + n + 1], at);
-    DPARI_STORE(&record->extents, (uint32_t)n + 1U);
-    DPARI_STORE(&world->owns_extents, n + 1); /* another thread may look for an address */
-    return n + 1;
-}
-
-/* ---- the heap of this rank ------------------------------------------------------------------- */
-
-/* Allocations from this size on check the free memory. */
-#define DPARI_ASK_FROM (INT64_C(4) << 20)
-enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for those of other ranks */
-
-/* Returns the index of the first allocation that begins at `at` or later. */
-static int32_t dpari_heap_find(const dpari_world *world, int64_t at)
-{
-    int32_t low = 0, high = world->used_count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (world->used[middle].begin < at) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* Finds the first gap of `bytes` in extent `number`; the gap must begin at a multiple of `unit`.
- * Returns where it begins, or -1 if there is none. *place is the index in `used` for a new
- * allocation there. */
-static int64_t dpari_extent_gap(const dpari_world *world, int32_t number, int64_t bytes,
-                                int64_t unit, int32_t *place)
-{
-    const dpari_own *e = &world->own[number];
-    const int64_t end = e->begin + e->bytes;
-    int64_t at = dpari_in_units(dpari_most(e->begin, world->floor), unit);
-    int32_t i = dpari_heap_find(world, e->begin);
-    for (; i < world->used_count && world->used[i].begin < end && world->used[i].begin - at < bytes;
-         i++) {
-        at = dpari_most(at, dpari_in_units(world->used[i].begin + world->used[i].bytes, unit));
-    }
-    *place = i;
-    return end - at >= bytes ? at : -1;
-}
-
-/* Finds a gap in any of this rank's extents and maps that extent if necessary. Returns where the
- * gap begins and sets *number to the extent, or returns -1; see world->lacks. */
-static DPARI_COLD int64_t dpari_heap_gap(dpari_world *world, int64_t bytes, int64_t unit,
-                                         int32_t *place, int32_t *number)
-{
-    int64_t at = -1;
-    for (int32_t i = 1; i <= world->owns_extents; i++) {
-        char **view = &world->view[world->me * DPARI_EXTENTS + i];
-        at = dpari_extent_gap(world, i, bytes, unit, place);
-        if (at < 0) {
-            continue;
-        }
-        if (!*view) { /* the extent was unmapped when it became empty */
-            DPARI_STORE(view, dpari_own_map(world, world->own[i].begin, world->own[i].bytes));
-        }
-        if (*view) {
-            *number = i;
-            return at;
-        }
-        world->lacks = DPARI_LACKS_ADDRESSES;
-    }
-    return -1;
-}
-
-/* Finds a place for `take` bytes. Large allocations begin at a large page, in a new extent if
- * necessary. With small pages, elements of a box that are a page apart would each cause a TLB miss.
- */
-static DPARI_COLD int64_t dpari_heap_place(dpari_world *world, int64_t take, int32_t *place,
-                                           int32_t *number)
-{
-    const int64_t page = dpari_os_page();
-    int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : page;
-    int64_t at = dpari_heap_gap(world, take, unit, place, number);
-    if (at < 0 && dpari_extent_make(world, take) > 0) {
-        at = dpari_heap_gap(world, take, unit, place, number);
-    }
-    return at >= 0 || unit == page ? at : dpari_heap_gap(world, take, page, place, number);
-}
-
-/* True if there is not enough memory. The allocation must then be refused, because the system would
- * kill some process instead. Ranks often allocate at the same time, and each sees the memory that
- * is free before the others have taken theirs. They therefore announce allocations, and if the
- * memory is not enough for all, a rank waits until earlier allocations are done. If the result is
- * 0, the caller must end the announcement by dpari_heap_took. */
-static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
-{
-    dpari_available now;
-    int64_t before = 1;
-    for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
-        before = DPARI_ADD(&world->head->taking, take);
-        dpari_os_available(&now);
-        if (before + take <= now.bytes) {
-            return 0;
-        }
-        DPARI_ADD(&world->head->taking, -take);
-        dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
-    }
-    return 1;
-}
-
-/* Ends the announcement of dpari_heap_is_short. */
-static void dpari_heap_took(dpari_world *world, int64_t take)
-{
-    if (take >= DPARI_ASK_FROM) {
-        DPARI_ADD(&world->head->taking, -take);
-    }
-}
-
-/* Unmaps an extent if it is empty, which frees its addresses. The extent keeps its range of the
- * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
- * stay mapped because other threads may still read them. */
-static void dpari_extent_rest(dpari_world *world, int32_t number)
-{
-    const dpari_own *e = &world->own[number];
-    const int32_t i = dpari_heap_find(world, e->begin);
-    char **view = &world->view[world->me * DPARI_EXTENTS + number];
-    char *at = *view;
-    if (number == 1 || world->segment.fd < 0 ||
-        (i < world->used_count && world->used[i].begin < e->begin + e->bytes)) {
-        return;
-    }
-    DPARI_STORE(view, (char *)NULL);
-    dpari_os_unmap(at, e->bytes);
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
-                                                       void **memory)
-{
-    int32_t place = 0, number = 0;
-    int64_t at = -1, take = bytes < 1 ? 1 : bytes;
-    dpari_own *e;
-    char *address;
-    world->number = ENOMEM;
-    world->lacks = DPARI_LACKS_HEAP;
-    if (take > world->head->part_bytes) {
-        return DPAR_E_MEMORY;
-    }
-    take = dpari_in_units(take, dpari_os_page());
-    if (users && take > world->head->heap_bytes - world->users) {
-        return DPAR_E_MEMORY;
-    }
-    world->lacks = DPARI_LACKS_PIECES;
-    if (world->used_count == DPARI_MAX_USED) {
-        return DPAR_E_MEMORY;
-    }
-    world->lacks = DPARI_LACKS_MEMORY;
-    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
-        return DPAR_E_MEMORY;
-    }
-    at = dpari_heap_place(world, take, &place, &number);
-    if (at >= 0) {
-        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
-    }
-    dpari_heap_took(world, take);
-    if (at < 0) {
-        return DPAR_E_MEMORY;
-    }
-    if (world->number != 0) {
-        world->lacks = DPARI_LACKS_FILE;
-        dpari_extent_rest(world, number);
-        return DPAR_E_MEMORY;
-    }
-    e = &world->own[number];
-    address = dpari_own_view(world, number) + (at - e->begin);
-    world->lacks = DPARI_LACKS_NOTHING;
-    if (world->segment.fd >= 0) {
-        dpari_os_large_pages(address, take);
-        if (users && world->used_count < DPARI_DUMPED) {
-            dpari_os_dump(address, take, 1);
-        }
-    }
-    if (at < e->fresh) {
-        memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
-    }
-    e->fresh = dpari_most(e->fresh, at + take);
-    world->fresh = dpari_most(world->fresh, at + take);
-    memmove(&world->used[place + 1], &world->used[place],
-            (size_t)(world->used_count - place) * sizeof world->used[0]);
-    world->used[place].begin = at;
-    world->used[place].bytes = take;
-    world->used[place].users = users ? take : 0;
-    world->users += world->used[place].users;
-    world->used_count++;
-    *memory = address;
-    return DPAR_OK;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world *world)
-{
-    const int32_t lacks = world ? world->lacks : DPARI_LACKS_NOTHING;
-    dpari_available now;
-    struct rlimit file;
-    switch (lacks) {
-    case DPARI_LACKS_HEAP:
-        dpar_text_put(text, "dpar_world_desc.heap_bytes is the limit");
-        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
-            dpar_text_put(text, ", reduced to what ulimit -f allows");
-        }
-        return;
-    case DPARI_LACKS_PLACE: dpar_text_put(text, "no gap in the heap is large enough"); return;
-    case DPARI_LACKS_PIECES: dpar_text_put(text, "too many allocations (65536)"); return;
-    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(text); return;
-    case DPARI_LACKS_FILE: dpari_os_error(text, world->number); return;
-    default: break;
-    }
-    if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(text); /* this limit is the most likely reason why private memory was
-                                         refused */
-        return;
-    }
-    dpari_os_available(&now);
-    dpar_text_put(text, "out of memory");
-    if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
-        dpari_text_print(text, ": %ld left of %ld of control group %s", now.bytes, now.most,
-                         now.group);
-    } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
-        dpari_text_print(text, ": %ld are available on this machine", now.bytes);
-    }
-}
-
-DPARI_API DPARI_COLD int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
-                                          int64_t *within)
-{
-    *within = 0;
-    for (int32_t i = 1; i <= world->owns_extents && low < high; i++) {
-        const dpari_own *e = &world->own[i];
-        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(world, i);
-        const dpari_used *u;
-        int64_t at;
-        int32_t k;
-        if (view == 0 || high <= view || low >= view + e->bytes) {
-            continue;
-        }
-        at = low - view + e->begin;
-        k = low < view ? 0 : dpari_heap_find(world, at + 1);
-        u = k > 0 ? &world->used[k - 1] : NULL;
-        if (u == NULL || at >= u->begin + u->bytes) {
-            return 0;
-        }
-        *within = u->bytes;
-        return high - view + e->begin <= u->begin + u->bytes;
-    }
-    return 1;
-}
-
-DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
-{
-    uint64_t offset = 0;
-    const int32_t number = dpari_own_find(world, (uint64_t)(uintptr_t)memory, &offset);
-    const int64_t at = world->own[number].begin + (int64_t)offset;
-    const int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
-    if (low == world->used_count || world->used[low].begin != at) {
-        return;
-    }
-    if (world->segment.fd >= 0 && world->used[low].users > 0 &&
-        !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(memory, world->used[low].bytes, 0);
-    }
-#if defined(__linux__) && defined(MADV_REMOVE)
-    if (world->segment.fd >= 0 && world->used[low].bytes >= INT64_C(1) << 20) {
-        madvise(memory, (size_t)world->used[low].bytes, MADV_REMOVE);
-    }
-#endif
-    world->users -= world->used[low].users;
-    world->used_count--;
-    memmove(&world->used[low], &world->used[low + 1],
-            (size_t)(world->used_count - low) * sizeof world->used[0]);
-    dpari_extent_rest(world, number);
-}
-
 /* ---- joining --------------------------------------------------------------------------------- */
 
 static int64_t dpari_view_bytes(const dpari_world *world)
@@ -1182,6 +397,15 @@ static void dpari_world_unmap(dpari_world *world)
     }
 }
 
+/* Frees the private memory of a world. */
+static void dpari_world_free(dpari_world *world)
+{
+    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->view, dpari_view_bytes(world));
+    dpari_os_unmap(world->probe, dpari_os_page());
+    dpari_os_unmap(world, (int64_t)sizeof *world);
+}
+
 DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
 {
     DPARI_STORE(&world->rank[world->me].state, (uint32_t)DPARI_RANK_LEFT);
@@ -1189,14 +413,11 @@ DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
     if (!world->threads && world->owns != DPARI_OWNS_FILE) {
         dpari_world_unmap(world);
     }
-    dpari_os_unmap(world->view, dpari_view_bytes(world));
-    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    dpari_os_unmap(world->probe, dpari_os_page());
     if (world->owns) {
         world->segment.base = world->owns == DPARI_OWNS_FILE ? NULL : world->segment.base;
         dpari_segment_close(&world->segment);
     }
-    dpari_os_unmap(world, (int64_t)sizeof *world);
+    dpari_world_free(world);
 }
 
 DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me,
@@ -1215,12 +436,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->size = (int32_t)head->ranks;
     world->threads = head->threads;
     world->owns = own;
-    world->timeout_s = 300.0; /* the default, as dpar_world_desc says */
-    if (options && options->timeout_s < 0.0) {
-        world->timeout_s = 0.0;
-    } else if (options && options->timeout_s > 0.0) {
-        world->timeout_s = options->timeout_s;
-    }
+    world->timeout_s = dpari_world_timeout(options);
     world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
     world->fresh = dpari_part_begin(world);
@@ -1228,10 +444,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->clock_at = dpari_os_now();
     world->probe = dpari_os_own_page();
     if (!world->used || !world->view || !world->probe) {
-        dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-        dpari_os_unmap(world->view, dpari_view_bytes(world));
-        dpari_os_unmap(world->probe, dpari_os_page());
-        dpari_os_unmap(world, (int64_t)sizeof *world);
+        dpari_world_free(world);
         return NULL;
     }
     return world;
@@ -1287,15 +500,6 @@ static dpar_status dpari_join_all(dpari_world *world, dpar_why *why)
     }
     dpari_wait_end(world, &t);
     return DPAR_OK;
-}
-
-static int32_t dpari_cpu_bits(uint64_t v)
-{
-    int32_t n = 0;
-    for (; v; v &= v - 1) {
-        n++;
-    }
-    return n;
 }
 
 /* ---- reading the memory of other ranks --------------------------------------------------------
@@ -1435,15 +639,11 @@ static int dpari_world_quota_is_short(const dpari_world *world)
  * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *world)
 {
-    int32_t cores = 0;
-    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
-        uint64_t any = 0;
-        for (int32_t i = 0; i < world->size; i++) {
-            any |= world->rank[i].cpus[k];
-        }
-        cores += dpari_cpu_bits(any);
+    uint64_t any[DPARI_CPU_WORDS] = {0};
+    for (int32_t i = 0; i < world->size * DPARI_CPU_WORDS; i++) {
+        any[i % DPARI_CPU_WORDS] |= world->rank[i / DPARI_CPU_WORDS].cpus[i % DPARI_CPU_WORDS];
     }
-    world->crowded = cores < world->size;
+    world->crowded = dpari_os_cpu_count(any) < world->size;
     world->thrifty = dpari_world_quota_is_short(world);
     dpari_world_prove(world);
 }
@@ -1463,7 +663,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     DPARI_STORE(&record->cpu, world->cpu); /* ranks that arrived before look at it */
     *world->probe = dpari_world_word(world, world->me);
     record->probe = (uint64_t)(uintptr_t)world->probe;
-    dpari_os_available(&available);
+    dpari_limits_find(&available);
     record->quota = available.cpus;
     record->group = available.who;
     record->pid_space = dpari_os_namespace("pid");
@@ -1477,151 +677,4 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
         dpari_world_look(world);
     }
     return status;
-}
-
-/* ---- flight recorder ------------------------------------------------------------------------- */
-
-/* Copies a record that another rank may be writing or reading at the same time. The copy is made
- * word by word with atomic accesses, so that no word is half old and half new. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
-{
-    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
-        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
-    }
-}
-
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
-                                          const dpar_call *call)
-{
-    dpari_rank *record = &world->rank[world->me];
-    uint64_t number = record->flights;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
-    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
-    now.f.sequence = sequence;
-    now.f.count = call->count;
-    now.f.comm = comm;
-    now.f.kind = call->kind;
-    now.f.type = call->type;
-    now.f.op = call->op;
-    now.f.root = call->root;
-    now.f.tag = call->tag;
-    now.f.state = DPARI_FLIGHT_POSTED;
-    now.f.varies = call->variable_counts;
-    now.f.padding[0] = 0;
-    now.f.padding[1] = 0;
-    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
-    DPARI_STORE(&record->flights, number + 1);
-    return (int64_t)number;
-}
-
-DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
-{
-    dpari_rank *record = &world->rank[world->me];
-    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
-        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
-                         __ATOMIC_RELAXED);
-    }
-}
-
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
-                                     int64_t sequence, dpari_flight *out)
-{
-    const dpari_rank *record = &world->rank[rank];
-    uint64_t n = DPARI_LOAD(&record->flights), k;
-    union {
-        dpari_flight f;
-        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
-    } now;
-    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&record->flight[(k - 1) % DPARI_FLIGHTS]);
-        if (sequence == DPARI_FLIGHT_LAST ||
-            (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
-            (now.f.comm == comm && now.f.sequence == sequence &&
-             now.f.kind < DPAR_CALL_COLLECTIVE_COUNT)) {
-            *out = now.f;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
-{
-    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
-    const char *name = dpar_call_name(flight->kind);
-    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
-        return;
-    }
-    if (own) {
-        name = flight->root == DPARI_CLOSE ? "close" : "split";
-    }
-    dpari_text_print(text, "%s #%ld", name, flight->sequence);
-    if (flight->kind == DPAR_CALL_BARRIER || own) {
-        return;
-    }
-    dpar_text_put(text, " (");
-    if (flight->varies) {
-        dpar_text_put(text, "pieces of ");
-    } else {
-        dpari_text_print(text, "%ld ", flight->count);
-    }
-    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
-    if (flight->type >= DPAR_TYPE_COUNT) {
-        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
-    }
-    if (flight->op != DPAR_COPY) {
-        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
-    }
-    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_text_print(text, "%s%d, tag %d",
-                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
-                         flight->root, flight->tag);
-    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
-               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
-        dpari_text_print(text, ", root %d", flight->root);
-    }
-    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
-        dpari_text_print(text, ", tag %d", flight->tag);
-    }
-    dpari_text_char(text, ')');
-}
-
-static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
-{
-    const char *state = " (in ";
-    if (flight->state == DPARI_FLIGHT_DONE) {
-        state = " (last done: ";
-    } else if (flight->state == DPARI_FLIGHT_FAILED) {
-        state = " (failed: ";
-    }
-    dpar_text_put(text, state);
-    dpari_flight_text(text, flight);
-    if (flight->comm != 0) {
-        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
-    }
-    dpari_text_char(text, ')');
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
-                                              int32_t rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
-        dpari_put_flight(text, &f);
-    } else {
-        dpar_text_put(text, " (it has begun no operation yet)");
-    }
-}
-
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
-{
-    dpari_flight f;
-    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
-        dpari_put_flight(text, &f);
-    }
 }

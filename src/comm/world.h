@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* world - the ranks that share one mapping: their states, their memory, how one rank waits for
- * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
- * engine; group.h, collectives.h, p2p.h and shm.h build on it.
+/* world - the ranks that share one mapping: the layout of their shared memory, how they join and
+ * how they end. Private. wait.h, heap.h and flight.h have the other functions of a world; group.h,
+ * collectives.h, p2p.h and shm.h build on them.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
@@ -193,60 +193,8 @@ typedef struct dpari_world {
     uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
-/* ---- memory ---- */
-
-/* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
- * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
- * O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
-                               int64_t *within);
-/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
-DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
-/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
-DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
-/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
- * (...)". */
-DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
-
-/* ---- waiting ----
- *
- *     dpari_zero(&t, sizeof t);
- *     while (!condition) {
- *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { check the peers and the deadline }
- *     }
- *     dpari_wait_end(w, &t);
- *
- * The first turns spin. Later turns yield if the peer needs this core, because there are more ranks
- * than cores or because the peer was last seen on this CPU. If there is a core for each rank, one
- * of the two moves to another core instead. The last turns sleep. A turn returns DPAR_OK once after
- * it has set `asleep` and before it sleeps, so that the caller tests the condition again: from then
- * on, any rank that changes it wakes this one. DPAR_MORE means that time has passed. */
-typedef struct dpari_wait {
-    int32_t turns;   /* turns that have spun */
-    int32_t counted; /* 1 if this rank counts as a sleeper */
-    int32_t peer;    /* the peer of the turn in which it was counted; -1 if any rank */
-    uint32_t bell;   /* value of the rank's bell then */
-    int32_t shares;  /* 1 + the peer that was last seen on this rank's CPU; 0 if none */
-    int32_t resumed; /* how often this process was suspended and resumed during the wait */
-    double began;    /* time of the first look at the clock, plus the time for which this process
-                        was suspended; 0 if the wait has only spun so far */
-    double looked;   /* last look at the clock */
-} dpari_wait;
-/* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
-DPARI_API dpar_status dpari_wait_turn(dpari_world *world, dpari_wait *waiting, int32_t peer);
-/* Publishes that this rank waits, and for which rank (-1 if for several). Called after a turn that
- * returned DPAR_MORE. */
-DPARI_API void dpari_wait_says(dpari_world *world, int32_t needs);
-DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting);
-
-/* Stores the word and wakes the ranks that sleep until this rank publishes something. */
-DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value);
-
 /* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
 DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
-/* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
- * (...))". */
-DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
 /* Decides which rank prints a report. Returns 1 to the first rank of this world that calls it with
  * this turn (1, 2, ...), unless a rank has called it with a later turn. Returns 0 to all others. */
 DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
@@ -254,6 +202,22 @@ DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
 DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
 /* ---- of this header's own modules ---- */
+
+DPARI_FN int64_t dpari_in_units(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Return the head of a segment and its ranks. */
+DPARI_FN dpari_world_head *dpari_segment_head(const dpari_segment *segment)
+{
+    return (dpari_world_head *)(void *)segment->base;
+}
+
+DPARI_FN dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
+{
+    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
+}
 
 /* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
@@ -264,6 +228,8 @@ DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ra
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
+/* Returns the deadline of an operation that the options select, in seconds; 0 if there is none. */
+DPARI_INTERNAL double dpari_world_timeout(const dpar_world_desc *options);
 /* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
  * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me, int32_t own,
@@ -273,8 +239,8 @@ DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32
  * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
  * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *world, uint64_t member, dpar_why *why);
-/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
- * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+/* Records that a rank has ended, with an exit status or by -signal, and wakes all others, so that
+ * all waits for it end at once. ending: 0 if unknown. A rank that left in order stays
  * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *segment, int32_t rank, int32_t ending);
 /* True if any rank has printed an error. */
@@ -288,21 +254,10 @@ DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_
 /* Announces that this rank leaves, and frees its view of the world. */
 DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 
-/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
- * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
- * world->lacks and world->number. */
-DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
-                                            void **memory);
-DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
- * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
-DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,
                                       int64_t bytes);
 
-/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
-DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
  * PID namespace), ...". */
 DPARI_INTERNAL void dpari_put_unread(dpar_text *text, dpari_world *world);
@@ -314,27 +269,7 @@ DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, i
  * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
 DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
-/* Wakes all ranks, after an event that concerns all of them. */
-DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment);
-
 /* Does what dpari_put_ending does, but does not wait. */
 DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
-
-/* Begins a record of an operation. Returns its number for dpari_flight_end. */
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
-                                          const dpar_call *call);
-/* In place of a sequence number: the last operation, and the last one that failed. */
-enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 };
-/* Copies the record of an operation to *out. Returns 0 if there is no such record, or no longer. */
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
-                                     int64_t sequence, dpari_flight *out);
-/* Copies a record that may be written at the same time, word by word so that no word is torn. */
-DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
-/* Sets the state of a record, unless a newer record has replaced it. */
-DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state);
-/* Appends "all-reduce #12 (1024 f32, sum)". */
-DPARI_INTERNAL void dpari_flight_text(dpar_text *text, const dpari_flight *flight);
-/* Appends the last operation of a rank and its state: " (in all-reduce #12 (...))". */
-DPARI_INTERNAL void dpari_put_last(dpar_text *text, const dpari_world *world, int32_t rank);
 
 #endif

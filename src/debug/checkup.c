@@ -7,6 +7,7 @@
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/job.h"
+#include "../comm/limits.h"
 #include "../comm/os.h"
 
 #include <dirent.h>
@@ -225,7 +226,7 @@ static void dpari_doctor_room(dpari_checkup *checkup)
 {
     dpari_available available;
     struct statvfs shm;
-    dpari_os_available(&available);
+    dpari_limits_find(&available);
     checkup->quota = available.hundredths;
     checkup->memory = dpari_os_memory();
     checkup->memory_free = available.bytes < INT64_MAX ? available.bytes : 0;

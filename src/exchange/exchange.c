@@ -9,9 +9,11 @@
 
 #include "../base/base_private.h"
 #include "../comm/engine.h"
+#include "../comm/flight.h"
 #include "../comm/group.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
+#include "../comm/wait.h"
 #include "peer_wait.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -112,7 +114,7 @@ static DPARI_COLD dpar_status dpari_exchange_break(dpari_exchange *x, dpar_statu
 
 DPARI_API DPARI_COLD dpar_status dpari_exchange_unmapped(dpari_exchange *x, uint64_t ref)
 {
-    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    const dpar_status status = dpari_group_unmapped(dpari_group_of(x->node), NULL, ref);
     if (x->node != x->comm) {
         dpar_comm_abort(x->comm, status, x->node->why.text);
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Waits for a peer of an exchange. The waits of world.h do the spinning and sleeping; this file
+/* Waits for a peer of an exchange. The waits of wait.h do the spinning and sleeping; this file
  * decides when a wait has failed, and whose fault it is. */
 #include "peer_wait.h"
 
 #include "../base/arith.h"
 #include "../comm/os.h"
+#include "../comm/wait.h"
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
                                                       int32_t peer)

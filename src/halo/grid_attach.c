@@ -8,6 +8,7 @@
 #include "../base/arith.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
+#include "../comm/heap.h"
 #include "../comm/shm.h"
 #include "../comm/world.h"
 #include "grid_arrays.h"

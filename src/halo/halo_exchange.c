@@ -20,6 +20,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/group.h"
+#include "../comm/heap.h"
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "../comm/world.h"

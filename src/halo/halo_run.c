@@ -10,6 +10,7 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
+#include "../comm/heap.h"
 #include "../comm/object_memory.h"
 #include "../comm/world.h"
 #include "../host/strided.h"

@@ -5,6 +5,7 @@
 #include "../base/arith.h"
 #include "../base/base_private.h"
 #include "../base/type.h"
+#include "../comm/heap.h"
 #include "../comm/world.h"
 #include "../host/kernel.h"
 #include "../index/halo.h"

@@ -115,7 +115,7 @@ static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
     dpari_nccl_side *s = &world->side;
     const int on = 1;
     dpari_nccl_knock *k;
-    const int fd = dpari_os_beyond_standard(accept(s->listener, NULL, NULL));
+    const int fd = dpari_os_accept(s->listener);
     if (fd < 0) {
         if ((errno != EMFILE && errno != ENFILE) || s->knocks == 0) {
             return 0;
@@ -126,7 +126,6 @@ static int dpari_nccl_open_door(dpari_nccl_world *world, double now)
     if (s->knocks == s->knocks_room) {
         dpari_nccl_knock_ends(s, 0, 1);
     }
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     k = &s->knock[s->knocks++];
     memset(k, 0, sizeof *k);

@@ -5,20 +5,6 @@
 #include "../comm/os.h"
 #include "state.h"
 
-DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until)
-{
-    const double rest = until - dpari_os_now();
-    struct pollfd p;
-    if (rest <= 0) {
-        return 0;
-    }
-    p.fd = fd;
-    p.events = events;
-    p.revents = 0;
-    (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
-    return 1;
-}
-
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
     const char *at = (const char *)from;
@@ -29,7 +15,7 @@ DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, doub
             bytes -= (size_t)n;
         } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
             return -1;
-        } else if (!dpari_nccl_poll(fd, POLLOUT, until)) {
+        } else if (!dpari_os_poll(fd, POLLOUT, until)) {
             return -1;
         }
     }
@@ -46,7 +32,7 @@ DPARI_INTERNAL int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
             bytes -= (size_t)n;
         } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
             return -1;
-        } else if (!dpari_nccl_poll(fd, POLLIN, until)) {
+        } else if (!dpari_os_poll(fd, POLLIN, until)) {
             return -1;
         }
     }
@@ -86,12 +72,12 @@ DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port)
     int fd;
     memset(&at, 0, sizeof at);
     at.family = local ? AF_INET : AF_INET6;
-    fd = dpari_os_beyond_standard(socket(at.family, SOCK_STREAM, 0));
+    fd = dpari_os_socket(at.family, SOCK_STREAM);
     if (fd >= 0 && !local) {
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     } else if (fd < 0) {
         at.family = AF_INET;
-        fd = dpari_os_beyond_standard(socket(AF_INET, SOCK_STREAM, 0));
+        fd = dpari_os_socket(AF_INET, SOCK_STREAM);
     }
     if (fd < 0) {
         return -1;
@@ -100,8 +86,6 @@ DPARI_INTERNAL int dpari_nccl_listen(int32_t local, int32_t *port)
         dpari_nccl_loopback(&at);
     }
     bytes = dpari_nccl_socket_name(&at, 0, &name);
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (bind(fd, &name.any, bytes) != 0 || listen(fd, 1024) != 0 ||
         getsockname(fd, &name.any, &bytes) != 0) {
         (void)close(fd);
@@ -163,12 +147,10 @@ static int dpari_nccl_connected(int fd, double until)
 DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t bytes, double until)
 {
     const int on = 1;
-    const int fd = dpari_os_beyond_standard(socket(name->sa_family, SOCK_STREAM, 0));
+    const int fd = dpari_os_socket(name->sa_family, SOCK_STREAM);
     if (fd < 0) {
         return -1;
     }
-    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(fd, name, bytes) != 0 &&
         (errno != EINPROGRESS || !dpari_nccl_connected(fd, until))) {

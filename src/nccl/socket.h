@@ -13,9 +13,6 @@ typedef union dpari_nccl_sockaddr {
     struct sockaddr_in6 six;
 } dpari_nccl_sockaddr;
 
-/* Waits for the socket, at most 0.1 s. Returns 0 if the deadline has passed. */
-DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until);
-
 /* Send or receive all bytes. Return 0, or -1 if the connection fails or the deadline passes before
  * that, in which case some of the bytes may have been sent or received. */
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until);

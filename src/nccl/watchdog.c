@@ -186,7 +186,7 @@ DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
         if (dpari_nccl_reach(world, l, until) == 0) {
             l->state = DPARI_NCCL_KNOCKS; /* if the wait below ends first, the watchdog continues */
         }
-        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
+        while (l->state == DPARI_NCCL_KNOCKS && dpari_os_poll(l->fd, POLLIN, until)) {
             dpari_nccl_listen_to(world, 0);
         }
     }

@@ -11,6 +11,7 @@
 #include "../comm/agree.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
+#include "../comm/heap.h"
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "points_list.h"

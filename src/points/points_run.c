@@ -9,6 +9,7 @@
 
 #include "../base/base_private.h"
 #include "../comm/agree.h"
+#include "../comm/heap.h"
 #include "../comm/object_memory.h"
 #include "../host/elements.h"
 #include "points.h"

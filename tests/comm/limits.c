@@ -48,7 +48,7 @@ static void group_is(const char *text, int64_t machine, int64_t bytes, int64_t m
     dpari_available a;
     memset(&a, 0, sizeof a);
     a.bytes = machine;
-    dpari_os_groups(&a, text, root);
+    dpari_limits_groups(&a, text, root);
     CHECK_INT(a.bytes, bytes);
     CHECK_INT(a.most, most);
     CHECK_TEXT(a.group, name);
@@ -59,7 +59,7 @@ static void limit_is(const char *text, int64_t bytes, int64_t most)
     dpari_available a;
     memset(&a, 0, sizeof a);
     a.bytes = INT64_MAX;
-    dpari_os_groups(&a, text, root);
+    dpari_limits_groups(&a, text, root);
     CHECK_INT(a.bytes, bytes);
     CHECK_INT(a.most, most);
 }
@@ -70,7 +70,7 @@ static void quota_is(const char *text, int32_t cpus, int32_t hundredths)
     memset(&a, 0, sizeof a);
     a.bytes = INT64_MAX;
     a.cpus = a.hundredths = INT32_MAX;
-    dpari_os_groups(&a, text, root);
+    dpari_limits_groups(&a, text, root);
     CHECK_INT(a.cpus, cpus);
     CHECK_INT(a.hundredths, hundredths);
 }

@@ -330,7 +330,7 @@ static void gate(void)
     does(3, STORE, BACK, RELEASE, 1, "store the next word");
 }
 
-/* world.c: 0 waits for the word of 1 and goes to sleep; 1 rings if it sees it asleep. These are the
+/* wait.c: 0 waits for the word of 1 and goes to sleep; 1 rings if it sees it asleep. These are the
  * steps of dpari_wait_slow and dpari_publish. */
 static void sleepers(void)
 {
