@@ -1004,6 +1004,10 @@ DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm 
 
 /* ==== mpi/mpi_types.c ==== */
 
+/* Maps the types and operations of dpar to those of MPI. Maxima, minima and sums of 8 bits are
+ * operations that dpar registers with MPI (dpari_mpi_is_own says why); they call the same loops as
+ * the shared-memory engine (../host/kernel.h). */
+
 DPARI_INTERNAL int32_t dpari_mpi_is_half(int32_t type)
 {
     return type == DPAR_F16 || type == DPAR_BF16;
@@ -1184,6 +1188,10 @@ DPARI_INTERNAL int64_t dpari_mpi_most(int32_t wide, int32_t op)
 
 /* ==== mpi/error_text.c ==== */
 
+/* Writes the parts of which the engine's messages consist. The name of a rank's node is found by
+ * translating the rank to its number in the world's first communicator, for which the names were
+ * gathered when that was made (nodes.c). */
+
 DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
     if (task->call.kind == DPAR_CALL_BARRIER) {
@@ -1306,6 +1314,14 @@ DPARI_INTERNAL void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *co
 }
 
 /* ==== mpi/notes.c ==== */
+
+/* Breaks communicators, and exchanges notes in long waits.
+ *
+ * A rank that waits for long sends all other ranks a note with its call, and again from time to
+ * time. Each rank compares the notes that it receives with its own call: another call with the same
+ * number is a mismatch, and at the deadline the ranks that sent nothing are the missing ones. A
+ * rank whose communicator breaks sends the reason in the same way. Notes are sent without waiting,
+ * from a buffer for each receiver, and counted, so that closing can receive the last of them. */
 
 static int32_t dpari_mpi_letter_gone(dpari_mpi_letter *l)
 {
@@ -1755,6 +1771,14 @@ DPARI_INTERNAL dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
 
 /* ==== mpi/tasks.c ==== */
 
+/* Manages the memory of operations in progress.
+ *
+ * Tasks are kept in a doubly linked list in the order of posting, and used again once they have
+ * ended. A task has space for one request itself, and allocates an array for more. Scratch memory
+ * is returned to the communicator, so that the next operation of the same size allocates nothing. A
+ * task that failed cancels its receives; if MPI still uses a request of it, its memory is never
+ * freed, nor is memory from dpar_comm_alloc (world->held). */
+
 DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task)
 {
     int32_t i;
@@ -2089,6 +2113,14 @@ DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
 
 /* ==== mpi/task_messages.c ==== */
 
+/* Sends and receives the messages of tasks, and compares their lengths.
+ *
+ * A message between one and two times as long as MPI's limit for sending at once is sent in two
+ * parts (tuning.c). Its first part has a length that no whole message has, so that a receiver that
+ * expects another count notices it. Every receive that is done is compared with the length that it
+ * expected; a difference breaks the communicator with a message that names the call, the rank and
+ * both counts. */
+
 /* Makes a type whose one element holds n elements of `base`: blocks of DPARI_MPI_LIMIT, and a
  * remainder. */
 static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_Datatype *big)
@@ -2245,6 +2277,10 @@ DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const in
 }
 
 /* ==== mpi/exchange_v.c ==== */
+
+/* Posts the pieces of the _v forms as one message for each pair of ranks: first all receives, then
+ * all sends. A piece that this rank sends to itself is copied. An all_to_all_v in place sends from
+ * a copy of its input. */
 
 static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
 {
@@ -2423,6 +2459,13 @@ DPARI_INTERNAL int dpari_mpi_exchange(dpari_mpi_task *task)
 }
 
 /* ==== mpi/mpi_collectives.c ==== */
+
+/* Carries operations by MPI's own collectives.
+ *
+ * Data that is only moved is sent as unsigned integers of the same size, and more elements than MPI
+ * can count as one element of a derived type. Reductions run in blocks that MPI can count. 16-bit
+ * floats are converted to f32, reduced, and rounded once. MPI_IN_PLACE is used only where all ranks
+ * can use it, because in dpar each rank may call in place or not. */
 
 static int dpari_mpi_call_barrier(dpari_mpi_task *task)
 {
@@ -2735,6 +2778,12 @@ DPARI_INTERNAL void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
 
 /* ==== mpi/rank_order.c ==== */
 
+/* Reduces by this engine's own messages, in three ways: a small input is gathered by all ranks, a
+ * small all-reduce of many ranks doubles the groups that share a sum, and in a large reduction each
+ * rank adds one piece of each block. The inputs are stored as rows in the order of ranks and added
+ * by the loops of the shared-memory engine (../host/kernel.h), so that all ranks get the same bits.
+ * levels.c uses the same functions with the nodes in place of the ranks. */
+
 DPARI_INTERNAL void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride,
                                           int64_t n)
 {
@@ -2995,6 +3044,15 @@ DPARI_INTERNAL void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
 }
 
 /* ==== mpi/levels.c ==== */
+
+/* Runs collectives by levels: each operation is a list of calls in the node's memory, before and
+ * after messages between the ranks of a lane.
+ *
+ * dpari_mpi_levels_step posts one step after the other. FIRST and LAST are calls of the
+ * shared-memory engine on the communicator of the node (`inside`), and BETWEEN uses the messages
+ * and reductions of task_messages.c and rank_order.c, with the ranks of the lane in place of all
+ * ranks. DPARI_MPI_TRADES uses BETWEEN alone, with all ranks as one lane. The sections below
+ * describe the steps of each operation. */
 
 /* Breaks the communicator because an operation in the node's memory has failed. Its message already
  * uses the rank numbers of ctx (dpari_group_call). */
@@ -3557,6 +3615,13 @@ DPARI_INTERNAL void dpari_mpi_levels_land(dpari_mpi_task *task)
 
 /* ==== mpi/all_to_all_v.c ==== */
 
+/* Runs an all_to_all_v by nodes, in the three legs that all_to_all_v.h describes.
+ *
+ * The counts and the offsets of all pieces are computed on the first leg and kept in task->pieces.
+ * The slots, the pieces that do not fit into them and the messages are parts of one block of
+ * scratch memory, whose layout dpari_mpi_deals_of computes again for each leg from numbers that do
+ * not change. Called by progress.c. */
+
 typedef struct dpari_mpi_deals {
     int32_t ranks;        /* number of ranks of this node */
     int32_t served;       /* the most ranks of other nodes for which a rank of this node carries
@@ -4063,6 +4128,12 @@ DPARI_INTERNAL void dpari_mpi_deal_compare(dpari_mpi_task *task)
 
 /* ==== mpi/check.c ==== */
 
+/* Compares the calls of all ranks by one all-reduce over the side communicator. Each rank passes
+ * the fields of its call and their negatives, so that one maximum gives the largest and the
+ * smallest value of each field; the calls are the same if these are equal. If they differ, all
+ * ranks know it, and an all-gather of the calls provides those that the message names. Called by
+ * progress.c before the first step of an operation. */
+
 /* Returns a hash of the piece sizes, for the calls in which they must be equal on all ranks. */
 static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
 {
@@ -4175,6 +4246,11 @@ DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code)
 }
 
 /* ==== mpi/paths.c ==== */
+
+/* Chooses the path of a call. Everything within a node goes through its memory. Other collectives
+ * are run by nodes where ranks are distributed evenly enough, by this engine's own messages if
+ * there are few ranks or the pieces are long, and otherwise by MPI's collectives. Reductions whose
+ * order of additions matters (rank_order, and 16-bit floats of few ranks) use rank_order.c. */
 
 /* True if an operation with pieces of `piece` bytes uses messages from each rank to each other
  * rank. */
@@ -4327,6 +4403,11 @@ DPARI_INTERNAL dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_
 }
 
 /* ==== mpi/point_to_point.c ==== */
+
+/* Keeps messages without a task in a list of works, the newest first. A work holds its MPI request
+ * and the number of its record. Whenever tasks advance, all of these messages are tested, because
+ * MPI advances them only when it is called. A message that fails, or has another length than
+ * expected, becomes a task, which writes the error. */
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)
 {
@@ -4505,6 +4586,14 @@ DPARI_INTERNAL void dpari_mpi_light_look(dpar_work *work, int64_t look)
 }
 
 /* ==== mpi/progress.c ==== */
+
+/* Advances tasks step by step, in the order in which they were posted.
+ *
+ * A step posts requests; when all of them are done, its data is processed, and the next step is
+ * posted. The two switches below select the functions of the task's path. A collective begins only
+ * when all steps of the collectives before it on its communicator are posted (ctx->unfed), and it
+ * is skipped in a pass in which an earlier one did not finish posting. After a few polls, a wait
+ * also looks after notes and the deadline. */
 
 static int dpari_mpi_post_step(dpari_mpi_task *task)
 {
@@ -4713,6 +4802,14 @@ DPARI_INTERNAL dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpa
 }
 
 /* ==== mpi/nodes.c ==== */
+
+/* Finds out which ranks share the memory of a node, and names the nodes.
+ *
+ * MPI_Comm_split_type reports the ranks of a node. Because containers and machines with the same
+ * name deceive it, a rank then publishes a name that only processes of its node see, and the ranks
+ * that do not see it are split off. The ranks that remain make a communicator of the shared-memory
+ * engine, as a job that was started by dpar. All ranks then gather the lowest rank of each rank's
+ * node, from which they compute the same tables of nodes and lanes. */
 
 DPARI_INTERNAL int dpari_mpi_env(const char *name)
 {
@@ -5093,6 +5190,10 @@ DPARI_INTERNAL dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
 
 /* ==== mpi/tuning.c ==== */
 
+/* Measures which sizes are faster by which path. Each measurement tries a few sizes, takes the
+ * shortest of several times by one rank's clock, and sends that rank's result to all, because all
+ * ranks must choose the same path. Only paths that give the same bits depend on it. */
+
 /* Returns zeroed memory on all ranks. Returns NULL on all, and breaks the communicator, if one has
  * none. Collective. */
 static void *dpari_mpi_buffers(dpari_mpi_ctx *context, int64_t bytes, dpar_status *status)
@@ -5348,6 +5449,13 @@ DPARI_INTERNAL dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
 }
 
 /* ==== mpi/engine_calls.c ==== */
+
+/* Implements the functions of dpar_engine that do not make or free communicators.
+ *
+ * A message is posted as a plain MPI request if possible (point_to_point.c), and every other call
+ * becomes a task (progress.c). A blocking collective is a task without a work. Memory is that of
+ * the node's communicator, so that the node's ranks can access it; without one it is the C
+ * library's, with a header that links it into the world's list. */
 
 /* Fails with DPAR_E_ARG, and a message, for a tag that MPI does not allow. */
 static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *context, const dpar_call *call)
@@ -5633,6 +5741,14 @@ DPARI_INTERNAL void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
 
 /* ==== mpi/closing.c ==== */
 
+/* Frees a communicator in an order that leaves no rank waiting.
+ *
+ * A barrier comes first, so that all ranks have begun to close. Then all notes that are still on
+ * their way are received, works that nobody has waited for are ended, the node's communicator is
+ * closed, and at last MPI's communicators are freed. If the communicator is broken, or MPI is
+ * finalised, the steps that need other ranks are left out. Memory that MPI may still use is kept
+ * for ever. The data of the world is freed with its last communicator. */
+
 /* Ends works of the context that nobody has waited for. Keeps their memory, because MPI may still
  * use it. Returns their number. */
 static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *context)
@@ -5806,6 +5922,10 @@ DPARI_INTERNAL dpar_status dpari_mpi_close(dpar_comm *comm)
 
 /* ==== mpi/shrink.c ==== */
 
+/* Shrinks a communicator by ULFM, the fault tolerance of Open MPI 5: breaks it, so that no rank
+ * waits in it any more, agrees with the ranks that are left, with a deadline, and lets MPI make a
+ * communicator of them. Without ULFM it only reports that. */
+
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
 /* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
  * deadline. */
@@ -5879,6 +5999,15 @@ DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm 
 }
 
 /* ==== mpi/mpi_make.c ==== */
+
+/* Makes, splits and shrinks communicators over MPI.
+ *
+ * All ranks first compare their options, and find out which of them share memory (nodes.c). If all
+ * ranks share one node's memory, the shared-memory engine's communicator is returned, and nothing
+ * of this engine remains. Otherwise the first communicator makes the world, finds its nodes, and
+ * measures which paths are faster (tuning.c). A split does the same without the measurements. Each
+ * step that may fail on one rank is followed by a comparison of the results, so that all ranks fail
+ * together. */
 
 static int32_t dpari_mpi_tag_most(MPI_Comm comm)
 {
@@ -6224,6 +6353,10 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
 #define DPAR_MPI_GRID_DONE
 
 /* ==== mpi/mpi_grid.c ==== */
+
+/* Makes a communicator from the process grid, and a grid on it. Dims, parts and periodicity are
+ * copied from the process grid to the description, in reverse for DPAR_ORDER_FIRST_FASTEST. The
+ * grid owns the communicator, so that dpar_grid_free frees both. */
 
 #include <string.h>
 

@@ -1261,6 +1261,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_n
 
 /* ==== nccl/library.c ==== */
 
+/* Loads NCCL with dlopen, or takes the addresses of the linked functions (DPAR_NCCL_LINK). The
+ * lists of library.h name the functions of each version. Functions that are newer than the
+ * library's own version are removed again, because a library may contain some that it does not
+ * support yet. */
+
 #if defined(DPAR_NCCL_LINK)
 #if NCCL_VERSION_CODE >= 22902 /* it is declared only in nccl_device.h, which is C++ */
 #ifdef __cplusplus
@@ -1392,6 +1397,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
 }
 
 /* ==== nccl/failure.c ==== */
+
+/* Breaks communicators. The first error is kept; it sets the status, wakes the watchdog, which
+ * informs the other ranks, and ends NCCL's operations, so that the streams continue. NCCL's abort
+ * runs in a thread of its own, and the communicator is freed once that thread has ended. */
 
 DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
                                    ncclResult_t code)
@@ -1578,6 +1587,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const 
 
 /* ==== nccl/settle.c ==== */
 
+/* Polls NCCL. Communicators do not block, so that a call may return ncclInProgress; it is complete
+ * when ncclCommGetAsyncError returns something else. A poll first only yields the core, and later
+ * sleeps. */
+
 DPARI_INTERNAL void dpari_nccl_nap(void)
 {
     dpari_os_sleep(20e-6);
@@ -1651,6 +1664,11 @@ DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 }
 
 /* ==== nccl/operation.c ==== */
+
+/* Enqueues operations between two events. The slots and their events are made once, with the world.
+ * A slot is in the list of operations in progress until its `done` event was seen to be reached,
+ * and is free again when, in addition, no work refers to it. The lock is held from dpari_nccl_begin
+ * to dpari_nccl_end, so that operations of several communicators do not mix on the stream. */
 
 DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
@@ -1848,6 +1866,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
 
 /* ==== nccl/run.c ==== */
 
+/* Calls NCCL for an operation and keeps the first error, so that the callers need not check each
+ * call: after an error, all further calls do nothing. A call that NCCL has not completed yet is
+ * polled (settle.c), except in a group, whose end is polled instead. */
+
 DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run)
 {
     return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
@@ -1944,6 +1966,14 @@ DPARI_INTERNAL dpar_status dpari_nccl_result(const dpari_nccl_run *run)
 }
 
 /* ==== nccl/collective.c ==== */
+
+/* Enqueues collectives on device memory.
+ *
+ * NCCL's own collectives are used where they exist. What NCCL lacks is composed: forms with
+ * different counts from a group of sends and receives, of broadcasts or of reductions; an
+ * all-to-all in place from blocks that are received into scratch memory; and reductions in rank
+ * order from an all-to-all of blocks, which reduce_mem adds, and broadcasts of the sums. Data that
+ * is only moved is sent as bytes. */
 
 static ncclDataType_t dpari_nccl_type(int32_t type)
 {
@@ -2344,6 +2374,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const 
 
 /* ==== nccl/host_memory.c ==== */
 
+/* Runs collectives on host memory. Every operation is an all-to-all of pieces (dpari_nccl_pieces),
+ * in rounds whose chunks fit into page-locked memory: the first half of it is sent, the second half
+ * is received, and the host copies between it and the user's memory. Reductions receive the inputs
+ * of all ranks and add them by the loops of the shared-memory engine (../host/kernel.h). */
+
 /* Returns where memory is. Memory that the device reaches (its own, page-locked or managed) counts
  * as device memory. */
 static int32_t dpari_nccl_where(const void *at)
@@ -2534,6 +2569,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_c
 }
 
 /* ==== nccl/messages.c ==== */
+
+/* Enqueues messages. Those that were posted since the last group are sorted by tag and enqueued as
+ * one group of NCCL, as one operation with one slot. Messages of a rank to itself are copied, the
+ * i-th send to the i-th receive. Messages on host memory go through page-locked memory, which is a
+ * part of `letters` or, if that is full, allocated. */
 
 /* Returns page-locked memory for a message: a part of `letters`, or newly allocated memory. NULL if
  * there is none. */
@@ -2848,6 +2888,11 @@ DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world)
 
 /* ==== nccl/calls.c ==== */
 
+/* Posts, tests and waits. A collective is enqueued when it is posted; a message only joins the list
+ * of pending ones, which is enqueued as a group at the next collective, batch, test or wait.
+ * Waiting makes the compute stream wait for the operation's event; only barriers and messages on
+ * host memory make the thread wait. */
+
 /* True if dpar_wait has to block, because this thread needs the result: of a barrier, or of a
  * message on host memory. */
 static int dpari_nccl_blocks(const dpar_work *work)
@@ -3050,6 +3095,10 @@ DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const 
 
 /* ==== nccl/memory.c ==== */
 
+/* Keeps a list of the device memory that was allocated or registered. An allocation is cleared, and
+ * aligned to 4096 bytes, so that it can become a window of NCCL. Releasing it first waits for both
+ * streams and for threads that abort communicators, because these deregister memory as well. */
+
 DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
 {
     dpari_nccl_memory *memory = (dpari_nccl_memory *)calloc(1, sizeof *memory);
@@ -3195,6 +3244,10 @@ DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void 
 
 /* ==== nccl/nccl_register.c ==== */
 
+/* Registers memory from dpar_comm_alloc as a window if NCCL has windows, and other memory as a
+ * buffer. The registration is added to the world's list (memory.c), so that closing the
+ * communicator or releasing the memory ends it. */
+
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
 {
     dpari_nccl_ctx *context;
@@ -3246,6 +3299,9 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
 }
 
 /* ==== nccl/proof.c ==== */
+
+/* Computes proofs by SipHash-2-4 over the numbers that both sides have drawn, and draws random
+ * numbers from /dev/urandom. There is no weaker source, because the key protects the job. */
 
 static uint64_t dpari_nccl_turned(uint64_t x, int n)
 {
@@ -3329,6 +3385,9 @@ DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, i
 }
 
 /* ==== nccl/socket.c ==== */
+
+/* Implements TCP with deadlines: sockets do not block, and each call that cannot proceed waits in
+ * poll() for at most a tenth of a second before it looks at the clock again. */
 
 DPARI_INTERNAL int dpari_nccl_poll(int fd, short events, double until)
 {
@@ -3504,6 +3563,10 @@ DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t byt
 }
 
 /* ==== nccl/position.c ==== */
+
+/* Finds out in which operation a rank is: the one at the head of the stream if it waits in it,
+ * otherwise its last collective. The watchdog (watchdog.c) and the notes of the side channel
+ * (side_messages.c) use it. */
 
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
@@ -4046,6 +4109,10 @@ DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world)
 
 /* ==== nccl/side_channel.c ==== */
 
+/* Allocates the side channel, and gives it a turn: accept connections, read messages, restore lost
+ * connections, report communicators that broke. The watchdog's thread does this between two waits
+ * in poll(), which a byte in a pipe ends early. */
+
 DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
 {
     dpari_nccl_side *s = &world->side;
@@ -4146,6 +4213,10 @@ DPARI_INTERNAL void dpari_nccl_side_turn(dpari_nccl_world *world)
 }
 
 /* ==== nccl/watchdog.c ==== */
+
+/* Watches the operation at the head of the stream. A thread wakes up about every 50 ms, or when
+ * something arrives on the side channel. It skips its turn if another thread holds the lock, so
+ * that it never waits for a call of NCCL. */
 
 /* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks
  * that are missing. */
@@ -4324,6 +4395,10 @@ DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 }
 
 /* ==== nccl/world.c ==== */
+
+/* Makes and frees the state that all communicators of a job share: the options, the library,
+ * streams, events, scratch and page-locked memory. Making it needs no other rank. Freeing it also
+ * frees a state that was made only in part, after a failure. */
 
 DPARI_INTERNAL int32_t dpari_nccl_shares(void)
 {
@@ -4602,6 +4677,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* ==== nccl/card.c ==== */
 
+/* Makes and checks rank 0's card. It contains what ranks have to agree on, so that each rank can
+ * check it when it gets it, without further messages. A rank 0 that cannot begin sends its card all
+ * the same, with `ending` set, so that the others fail at once and do not wait for it. */
+
 DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
 {
     uint64_t h = UINT64_C(14695981039346656037);
@@ -4706,6 +4785,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
 }
 
 /* ==== nccl/communicator.c ==== */
+
+/* Makes and ends communicators. All calls of NCCL here are non-blocking and polled until the
+ * deadline (settle.c). A communicator leaves its world before it is destroyed: its slots,
+ * registrations and place in the list are removed with the lock held, so that the watchdog does not
+ * see it any more. */
 
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
                                                    int32_t size)
@@ -4924,6 +5008,10 @@ DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context)
 
 /* ==== nccl/split.c ==== */
 
+/* Splits a communicator. The ranks first exchange colors and keys over page-locked memory, from
+ * which each computes its new communicator's ranks; this also waits for everything that was
+ * enqueued before. Then all call ncclCommSplit, which is polled until the deadline. */
+
 typedef struct dpari_nccl_row {
     int32_t color, key;
     int32_t world;
@@ -5078,6 +5166,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm *
 }
 
 /* ==== nccl/nccl_shrink.c ==== */
+
+/* Shrinks a communicator by ncclCommShrink. NCCL gets a list of the ranks that are gone, and aborts
+ * the operations of a broken communicator itself. The new communicator belongs to the same world as
+ * the old one. */
 
 /* Locked. Makes a communicator without the ranks that are gone. If the context is broken, NCCL may
  * still be revoking it, so this first waits for that. The new communicator exists only once the
@@ -5485,6 +5577,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, c
 }
 
 /* ==== nccl/report.c ==== */
+
+/* Writes reports from the ring of the last operations and from the notes that other ranks sent over
+ * the side channel. */
 
 DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
@@ -6243,6 +6338,9 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 }
 
 /* ==== nccl/nccl_doctor.c ==== */
+
+/* Reports on NCCL. Which transports NCCL chose is not in its API, so that its log is searched for
+ * the words "via ..." and "Using network ...". */
 
 /* Numbers of channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
 typedef struct dpari_nccl_transport {

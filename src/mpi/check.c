@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Compares the calls of all ranks by one all-reduce over the side communicator. Each rank passes
+ * the fields of its call and their negatives, so that one maximum gives the largest and the
+ * smallest value of each field; the calls are the same if these are equal. If they differ, all
+ * ranks know it, and an all-gather of the calls provides those that the message names. Called by
+ * progress.c before the first step of an operation. */
 #include "check.h"
 
 #include "error_text.h"

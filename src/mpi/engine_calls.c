@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the functions of dpar_engine that do not make or free communicators.
+ *
+ * A message is posted as a plain MPI request if possible (point_to_point.c), and every other call
+ * becomes a task (progress.c). A blocking collective is a task without a work. Memory is that of
+ * the node's communicator, so that the node's ranks can access it; without one it is the C
+ * library's, with a header that links it into the world's list. */
 #include "engine_calls.h"
 
 #include "error_text.h"

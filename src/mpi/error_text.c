@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Writes the parts of which the engine's messages consist. The name of a rank's node is found by
+ * translating the rank to its number in the world's first communicator, for which the names were
+ * gathered when that was made (nodes.c). */
 #include "error_text.h"
 
 DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task)

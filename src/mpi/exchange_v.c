@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Posts the pieces of the _v forms as one message for each pair of ranks: first all receives, then
+ * all sends. A piece that this rank sends to itself is copied. An all_to_all_v in place sends from
+ * a copy of its input. */
 #include "exchange_v.h"
 
 #include "mpi_types.h"

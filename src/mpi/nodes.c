@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out which ranks share the memory of a node, and names the nodes.
+ *
+ * MPI_Comm_split_type reports the ranks of a node. Because containers and machines with the same
+ * name deceive it, a rank then publishes a name that only processes of its node see, and the ranks
+ * that do not see it are split off. The ranks that remain make a communicator of the shared-memory
+ * engine, as a job that was started by dpar. All ranks then gather the lowest rank of each rank's
+ * node, from which they compute the same tables of nodes and lanes. */
 #include "nodes.h"
 
 #include "../comm/job.h"

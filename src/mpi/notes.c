@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Breaks communicators, and exchanges notes in long waits.
+ *
+ * A rank that waits for long sends all other ranks a note with its call, and again from time to
+ * time. Each rank compares the notes that it receives with its own call: another call with the same
+ * number is a mismatch, and at the deadline the ranks that sent nothing are the missing ones. A
+ * rank whose communicator breaks sends the reason in the same way. Notes are sent without waiting,
+ * from a buffer for each receiver, and counted, so that closing can receive the last of them. */
 #include "notes.h"
 
 #include "../comm/group.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Keeps messages without a task in a list of works, the newest first. A work holds its MPI request
+ * and the number of its record. Whenever tasks advance, all of these messages are tested, because
+ * MPI advances them only when it is called. A message that fails, or has another length than
+ * expected, becomes a task, which writes the error. */
 #include "point_to_point.h"
 
 #include "mpi_types.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Shrinks a communicator by ULFM, the fault tolerance of Open MPI 5: breaks it, so that no rank
+ * waits in it any more, agrees with the ranks that are left, with a deadline, and lets MPI make a
+ * communicator of them. Without ULFM it only reports that. */
 #include "shrink.h"
 
 #include "../comm/os.h"

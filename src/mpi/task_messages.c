@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Sends and receives the messages of tasks, and compares their lengths.
+ *
+ * A message between one and two times as long as MPI's limit for sending at once is sent in two
+ * parts (tuning.c). Its first part has a length that no whole message has, so that a receiver that
+ * expects another count notices it. Every receive that is done is compared with the length that it
+ * expected; a difference breaks the communicator with a message that names the call, the rank and
+ * both counts. */
 #include "task_messages.h"
 
 #include "mpi_types.h"

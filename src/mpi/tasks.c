@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Manages the memory of operations in progress.
+ *
+ * Tasks are kept in a doubly linked list in the order of posting, and used again once they have
+ * ended. A task has space for one request itself, and allocates an array for more. Scratch memory
+ * is returned to the communicator, so that the next operation of the same size allocates nothing. A
+ * task that failed cancels its receives; if MPI still uses a request of it, its memory is never
+ * freed, nor is memory from dpar_comm_alloc (world->held). */
 #include "tasks.h"
 
 #include "error_text.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Posts, tests and waits. A collective is enqueued when it is posted; a message only joins the list
+ * of pending ones, which is enqueued as a group at the next collective, batch, test or wait.
+ * Waiting makes the compute stream wait for the operation's event; only barriers and messages on
+ * host memory make the thread wait. */
 #include "calls.h"
 
 #include "../base/arith.h"

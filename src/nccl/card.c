@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes and checks rank 0's card. It contains what ranks have to agree on, so that each rank can
+ * check it when it gets it, without further messages. A rank 0 that cannot begin sends its card all
+ * the same, with `ending` set, so that the others fail at once and do not wait for it. */
 #include "card.h"
 
 #include "../base/arith.h"

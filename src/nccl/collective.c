@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Enqueues collectives on device memory.
+ *
+ * NCCL's own collectives are used where they exist. What NCCL lacks is composed: forms with
+ * different counts from a group of sends and receives, of broadcasts or of reductions; an
+ * all-to-all in place from blocks that are received into scratch memory; and reductions in rank
+ * order from an all-to-all of blocks, which reduce_mem adds, and broadcasts of the sums. Data that
+ * is only moved is sent as bytes. */
 #include "collective.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes and ends communicators. All calls of NCCL here are non-blocking and polled until the
+ * deadline (settle.c). A communicator leaves its world before it is destroyed: its slots,
+ * registrations and place in the list are removed with the lock held, so that the watchdog does not
+ * see it any more. */
 #include "communicator.h"
 
 #include "../base/arith.h"

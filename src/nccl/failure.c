@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Breaks communicators. The first error is kept; it sets the status, wakes the watchdog, which
+ * informs the other ranks, and ends NCCL's operations, so that the streams continue. NCCL's abort
+ * runs in a thread of its own, and the communicator is freed once that thread has ended. */
 #include "failure.h"
 
 #include "../base/arith.h"

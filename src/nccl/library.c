@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Loads NCCL with dlopen, or takes the addresses of the linked functions (DPAR_NCCL_LINK). The
+ * lists of library.h name the functions of each version. Functions that are newer than the
+ * library's own version are removed again, because a library may contain some that it does not
+ * support yet. */
 #include "library.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Enqueues messages. Those that were posted since the last group are sorted by tag and enqueued as
+ * one group of NCCL, as one operation with one slot. Messages of a rank to itself are copied, the
+ * i-th send to the i-th receive. Messages on host memory go through page-locked memory, which is a
+ * part of `letters` or, if that is full, allocated. */
 #include "messages.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Reports on NCCL. Which transports NCCL chose is not in its API, so that its log is searched for
+ * the words "via ..." and "Using network ...". */
 #include "nccl_doctor.h"
 
 #include "../base/base.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out in which operation a rank is: the one at the head of the stream if it waits in it,
+ * otherwise its last collective. The watchdog (watchdog.c) and the notes of the side channel
+ * (side_messages.c) use it. */
 #include "position.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Writes reports from the ring of the last operations and from the notes that other ranks sent over
+ * the side channel. */
 #include "report.h"
 
 #include "../base/arith.h"

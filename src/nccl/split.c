@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Splits a communicator. The ranks first exchange colors and keys over page-locked memory, from
+ * which each computes its new communicator's ranks; this also waits for everything that was
+ * enqueued before. Then all call ncclCommSplit, which is polled until the deadline. */
 #include "split.h"
 
 #include "../base/arith.h"

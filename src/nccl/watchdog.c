@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Watches the operation at the head of the stream. A thread wakes up about every 50 ms, or when
+ * something arrives on the side channel. It skips its turn if another thread holds the lock, so
+ * that it never waits for a call of NCCL. */
 #include "watchdog.h"
 
 #include "../base/arith.h"

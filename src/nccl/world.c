@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes and frees the state that all communicators of a job share: the options, the library,
+ * streams, events, scratch and page-locked memory. Making it needs no other rank. Freeing it also
+ * frees a state that was made only in part, after a failure. */
 #include "world.h"
 
 #include "../base/arith.h"
