@@ -603,13 +603,6 @@ DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_
                                             const char *doing, int code);
 /* Reads the notes that have arrived. */
 DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
-/* Returns the elements of the first part of a message that is sent in two parts. No message in one
- * part has this length. -1 if no messages are sent in two parts. */
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
-/* Breaks the communicator because a message does not have the expected length. got: its elements,
- * negative if there were more than expected. */
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected);
 /* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
  * and then. Returns 1 if it sent some. A note may break the communicator. now: the time by
  * MPI_Wtime. */
@@ -652,13 +645,6 @@ DPARI_INTERNAL MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task);
     ((t)->block                                                                                    \
          ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
          : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
-/* True if all requests are done. Compares the lengths of messages; an error breaks the
- * communicator. */
-DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
-/* Breaks the communicator if the message of request i does not have the expected length. */
-DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
-/* Breaks the communicator because request i failed. */
-DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
 /* Forgets the requests, which are done, and frees their derived types. */
 DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task);
 
@@ -688,7 +674,8 @@ DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64
 
 /* ==== mpi/task_messages.h ==== */
 
-/* task_messages - private: sends and receives the messages of a task. */
+/* task_messages - private: sends and receives the messages of a task, and compares their lengths.
+ */
 
 /* Chooses the type and count with which n elements of b bytes are sent in one call in which the
  * ranks together move `total` elements. A derived type is freed by dpari_mpi_release_pieces. */
@@ -721,6 +708,18 @@ DPARI_INTERNAL int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, in
  * `from` on. Receives n elements from it into row place[r] of `to`, or row r if place is NULL. */
 DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
                                         const void *from, int64_t step, int64_t n);
+
+/* Breaks the communicator because a message does not have the expected length. got: its elements,
+ * negative if there were more than expected. */
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected);
+/* True if all requests are done. Compares the lengths of messages; an error breaks the
+ * communicator. */
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
+/* Breaks the communicator if the message of request i does not have the expected length. */
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
+/* Breaks the communicator because request i failed. */
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
 
 /* ==== mpi/exchange_v.h ==== */
 
@@ -1621,34 +1620,6 @@ static void dpari_mpi_late(dpari_mpi_task *task)
     dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
-{
-    return task->ctx->world->at_once > 0
-               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
-               : -1;
-}
-
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected)
-{
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, ": ");
-    dpari_mpi_put_rank(&t, task->ctx, peer);
-    dpar_text_put(&t, " sent ");
-    if (got < 0) {
-        dpar_text_put(&t, "more elements than the ");
-    } else {
-        dpari_text_int(&t, got);
-        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
-                                                          : " elements, not the ");
-    }
-    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
-    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
-}
-
 /* Tells the other ranks that this rank waits in the task's call. */
 static void dpari_mpi_announce(dpari_mpi_task *task)
 {
@@ -2039,78 +2010,6 @@ DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64
     task->last = task->at + task->len >= count;
 }
 
-DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
-{
-    const dpari_mpi_piece *p = &task->piece[i];
-    MPI_Count got = 0;
-    if (p->expect < 0 || p->whole < 0) {
-        return;
-    }
-    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
-        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
-    }
-}
-
-DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
-{
-    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
-        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
-    } else {
-        dpari_mpi_failed(task->ctx, task, NULL, code);
-    }
-}
-
-/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
- * and the length of the other part then reveals the mismatch. */
-static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
-{
-    int32_t i, all = 1;
-    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
-        int done = 1;
-        if (task->request[i] != MPI_REQUEST_NULL) {
-            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
-            if (code != MPI_SUCCESS) {
-                dpari_mpi_request_failed(task, i, code);
-                return 0;
-            }
-            if (done) {
-                dpari_mpi_measure(task, i);
-            }
-        }
-        all = all && done;
-    }
-    return all && task->ctx->comm.status >= 0;
-}
-
-DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
-{
-    int done = 0, code;
-    int32_t i;
-    if (task->cut) {
-        return dpari_mpi_parts_done(task);
-    }
-    if (task->requests == 1) {
-        code = MPI_Test(task->request, &done, task->state);
-        if (code != MPI_SUCCESS) {
-            dpari_mpi_request_failed(task, 0, code);
-            return 0;
-        }
-    } else {
-        code = MPI_Testall(task->requests, task->request, &done, task->state);
-        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
-            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
-            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
-                dpari_mpi_request_failed(task, i, one);
-                return 0;
-            }
-        }
-    }
-    for (i = 0; done && i < task->requests; i++) {
-        dpari_mpi_measure(task, i);
-    }
-    return done;
-}
-
 /* ==== mpi/task_messages.c ==== */
 
 /* Sends and receives the messages of tasks, and compares their lengths.
@@ -2189,6 +2088,15 @@ DPARI_INTERNAL int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int t
     p->type = type;
     p->expect = p->whole = n;
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(task));
+}
+
+/* Returns the elements of the first part of a message that is sent in two parts. No message in one
+ * part has this length. -1 if no messages are sent in two parts. */
+static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
+{
+    return task->ctx->world->at_once > 0
+               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
+               : -1;
 }
 
 DPARI_INTERNAL int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
@@ -2274,6 +2182,101 @@ DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const in
         }
     }
     return code;
+}
+
+/* ---- lengths and errors ---- */
+
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected)
+{
+    dpar_why why;
+    dpar_text t;
+    dpari_text_why(&t, &why);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, ": ");
+    dpari_mpi_put_rank(&t, task->ctx, peer);
+    dpar_text_put(&t, " sent ");
+    if (got < 0) {
+        dpar_text_put(&t, "more elements than the ");
+    } else {
+        dpari_text_int(&t, got);
+        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
+                                                          : " elements, not the ");
+    }
+    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
+    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
+}
+
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
+{
+    const dpari_mpi_piece *p = &task->piece[i];
+    MPI_Count got = 0;
+    if (p->expect < 0 || p->whole < 0) {
+        return;
+    }
+    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
+        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
+{
+    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
+        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
+    } else {
+        dpari_mpi_failed(task->ctx, task, NULL, code);
+    }
+}
+
+/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
+ * and the length of the other part then reveals the mismatch. */
+static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
+{
+    int32_t i, all = 1;
+    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
+        int done = 1;
+        if (task->request[i] != MPI_REQUEST_NULL) {
+            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
+            if (code != MPI_SUCCESS) {
+                dpari_mpi_request_failed(task, i, code);
+                return 0;
+            }
+            if (done) {
+                dpari_mpi_measure(task, i);
+            }
+        }
+        all = all && done;
+    }
+    return all && task->ctx->comm.status >= 0;
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
+{
+    int done = 0, code;
+    int32_t i;
+    if (task->cut) {
+        return dpari_mpi_parts_done(task);
+    }
+    if (task->requests == 1) {
+        code = MPI_Test(task->request, &done, task->state);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_request_failed(task, 0, code);
+            return 0;
+        }
+    } else {
+        code = MPI_Testall(task->requests, task->request, &done, task->state);
+        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
+            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
+            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
+                dpari_mpi_request_failed(task, i, one);
+                return 0;
+            }
+        }
+    }
+    for (i = 0; done && i < task->requests; i++) {
+        dpari_mpi_measure(task, i);
+    }
+    return done;
 }
 
 /* ==== mpi/exchange_v.c ==== */
@@ -3617,10 +3620,10 @@ DPARI_INTERNAL void dpari_mpi_levels_land(dpari_mpi_task *task)
 
 /* Runs an all_to_all_v by nodes, in the three legs that all_to_all_v.h describes.
  *
- * The counts and the offsets of all pieces are computed on the first leg and kept in task->pieces.
- * The slots, the pieces that do not fit into them and the messages are parts of one block of
- * scratch memory, whose layout dpari_mpi_deals_of computes again for each leg from numbers that do
- * not change. Called by progress.c. */
+ * The offsets of the user's pieces are computed on the first leg and kept in task->pieces. The
+ * slots, the pieces that do not fit into them and the messages are parts of one block of scratch
+ * memory, whose layout dpari_mpi_deals_of computes again for each leg from numbers that do not
+ * change. Called by progress.c. */
 
 typedef struct dpari_mpi_deals {
     int32_t ranks;        /* number of ranks of this node */

@@ -712,6 +712,17 @@ DPARI_FN void dpari_nccl_unlock(dpari_nccl_world *world)
     (void)pthread_mutex_unlock(&world->lock);
 }
 
+/* ==== nccl/lent_flags.h ==== */
+
+/* lent_flags - private: the flags in lent memory, for which the streams of neighbours wait. */
+
+/* Returns the bytes of all flags behind lent memory. */
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
+
+/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
+ * that will not come. */
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
+
 /* ==== nccl/failure.h ==== */
 
 /* failure - private: how calls fail, and how communicators break. */
@@ -725,13 +736,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing
 /* Sets the communicator's message and returns the status, without breaking it. */
 DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
                                              const char *what);
-/* Returns the bytes of all flags behind lent memory. */
-DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
-
-/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
- * that will not come. */
-DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
-
 /* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
  * which waits for all kernels of the device, including those of other communicators. The abort
  * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
@@ -1136,11 +1140,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* card - private: what rank 0 sends to all ranks so that they can communicate: dpari_nccl_card. */
 
-#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
-
-/* Returns the 64-bit FNV-1a hash of a text, but never 0. */
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
-
 /* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
@@ -1198,9 +1197,6 @@ DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context);
 /* Does what dpar_comm_split does. */
 DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
                                             dpar_comm **out);
-/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why);
 
 /* ==== nccl/lent_memory.h ==== */
 
@@ -1396,6 +1392,33 @@ DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 
+/* ==== nccl/lent_flags.c ==== */
+
+/* Ends waits for ranks that will not come. Behind the flags in lent memory are as many words of
+ * value 1. Copying them over the flags, on a stream of their own, lets every wait return. */
+
+enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c says why */
+
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
+{
+    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
+}
+
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
+{
+    const dpari_nccl_memory *memory;
+    uint32_t left = 0;
+    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
+        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
+            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
+            char *at = (char *)memory->memory + memory->flags;
+            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
+            left |= world->flying != NULL;
+        }
+    }
+    DPARI_STORE(&world->frees, left);
+}
+
 /* ==== nccl/failure.c ==== */
 
 /* Breaks communicators. The first error is kept; it sets the status, wakes the watchdog, which
@@ -1429,28 +1452,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_statu
                                              const char *what)
 {
     return dpari_repeat(status, &context->comm.why, what);
-}
-
-enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c */
-
-DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
-{
-    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
-}
-
-DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
-{
-    const dpari_nccl_memory *memory;
-    uint32_t left = 0;
-    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
-        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
-            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
-            char *at = (char *)memory->memory + memory->flags;
-            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
-            left |= world->flying != NULL;
-        }
-    }
-    DPARI_STORE(&world->frees, left);
 }
 
 /* Wakes the watchdog, which informs the other ranks. */
@@ -4681,15 +4682,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
  * check it when it gets it, without further messages. A rank 0 that cannot begin sends its card all
  * the same, with `ending` set, so that the others fail at once and do not wait for it. */
 
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
-    }
-    return h == 0 ? 1 : h;
-}
-
 /* Turns a job's number into a number that no other run of the job has. */
 static uint64_t dpari_nccl_nonce(uint64_t job)
 {
@@ -4850,10 +4842,11 @@ DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_
 DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
                                         const dpari_nccl_ctx *part)
 {
-    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    const uint64_t prime = UINT64_C(1099511628211); /* that of the FNV-1a hash */
+    uint64_t h = (context->name ^ (uint64_t)number) * prime;
     int32_t r;
     for (r = 0; r < part->comm.size; r++) {
-        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * prime;
     }
     return h == 0 ? 1 : h;
 }
@@ -5153,16 +5146,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int3
     }
     *out = part != NULL ? &part->comm : NULL;
     return DPAR_OK;
-}
-
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why)
-{
-    (void)comm;
-    (void)out;
-    (void)was;
-    return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
 }
 
 /* ==== nccl/nccl_shrink.c ==== */
@@ -5889,6 +5872,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
  * from the network namespace. */
 static uint64_t dpari_nccl_this_node(void)
 {
+    uint64_t hash = UINT64_C(14695981039346656037);
     char text[512];
     dpari_site here;
     int64_t n;
@@ -5901,9 +5885,12 @@ static uint64_t dpari_nccl_this_node(void)
     if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
         text[n] = 0;
     }
+    for (n = 0; text[n] != 0; n++) { /* FNV-1a */
+        hash = (hash ^ (unsigned char)text[n]) * UINT64_C(1099511628211);
+    }
     /* Containers on one host may have separate networks, which a loopback interface does not
      * connect. */
-    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
@@ -5931,7 +5918,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
         for (r = 0; r < world->size && world->node[r] == mine; r++) {
         }
         world->side.local = r == world->size;
-        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
+        status = dpari_nccl_own_card(world, 0, said);
     }
     status = dpari_agree(host, status, said);
     if (status < 0) {
@@ -6220,6 +6207,17 @@ static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
     if (world != NULL) {
         dpari_nccl_world_end(world);
     }
+}
+
+/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
+static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                            dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
 }
 
 static void dpari_nccl_table(dpar_engine *e)

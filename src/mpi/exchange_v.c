@@ -5,7 +5,6 @@
 #include "exchange_v.h"
 
 #include "mpi_types.h"
-#include "notes.h"
 #include "task_messages.h"
 #include "tasks.h"
 

@@ -310,34 +310,6 @@ static void dpari_mpi_late(dpari_mpi_task *task)
     dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
 }
 
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
-{
-    return task->ctx->world->at_once > 0
-               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
-               : -1;
-}
-
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected)
-{
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, ": ");
-    dpari_mpi_put_rank(&t, task->ctx, peer);
-    dpar_text_put(&t, " sent ");
-    if (got < 0) {
-        dpar_text_put(&t, "more elements than the ");
-    } else {
-        dpari_text_int(&t, got);
-        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
-                                                          : " elements, not the ");
-    }
-    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
-    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
-}
-
 /* Tells the other ranks that this rank waits in the task's call. */
 static void dpari_mpi_announce(dpari_mpi_task *task)
 {

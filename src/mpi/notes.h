@@ -19,13 +19,6 @@ DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_
                                             const char *doing, int code);
 /* Reads the notes that have arrived. */
 DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
-/* Returns the elements of the first part of a message that is sent in two parts. No message in one
- * part has this length. -1 if no messages are sent in two parts. */
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
-/* Breaks the communicator because a message does not have the expected length. got: its elements,
- * negative if there were more than expected. */
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected);
 /* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
  * and then. Returns 1 if it sent some. A note may break the communicator. now: the time by
  * MPI_Wtime. */

@@ -9,6 +9,7 @@
 #include "error_text.h"
 #include "notes.h"
 #include "paths.h"
+#include "task_messages.h"
 #include "tasks.h"
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)

@@ -17,6 +17,7 @@
 #include "paths.h"
 #include "point_to_point.h"
 #include "rank_order.h"
+#include "task_messages.h"
 #include "tasks.h"
 
 static int dpari_mpi_post_step(dpari_mpi_task *task)

@@ -14,15 +14,6 @@
 #include "socket.h"
 #include "state.h"
 
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
-    }
-    return h == 0 ? 1 : h;
-}
-
 /* Turns a job's number into a number that no other run of the job has. */
 static uint64_t dpari_nccl_nonce(uint64_t job)
 {

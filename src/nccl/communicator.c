@@ -9,7 +9,6 @@
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/engine.h"
-#include "card.h"
 #include "failure.h"
 #include "library.h"
 #include "memory.h"
@@ -77,10 +76,11 @@ DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_
 DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
                                         const dpari_nccl_ctx *part)
 {
-    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    const uint64_t prime = UINT64_C(1099511628211); /* that of the FNV-1a hash */
+    uint64_t h = (context->name ^ (uint64_t)number) * prime;
     int32_t r;
     for (r = 0; r < part->comm.size; r++) {
-        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * prime;
     }
     return h == 0 ? 1 : h;
 }

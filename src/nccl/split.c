@@ -158,13 +158,3 @@ DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int3
     *out = part != NULL ? &part->comm : NULL;
     return DPAR_OK;
 }
-
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why)
-{
-    (void)comm;
-    (void)out;
-    (void)was;
-    return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
-}

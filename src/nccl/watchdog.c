@@ -11,6 +11,7 @@
 #include "../comm/os.h"
 #include "../comm/record.h"
 #include "failure.h"
+#include "lent_flags.h"
 #include "operation.h"
 #include "position.h"
 #include "settle.h"
