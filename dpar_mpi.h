@@ -317,8 +317,6 @@ enum {
     DPARI_MPI_TAGS = 32000,             /* MPI guarantees tags up to 32767 */
     DPARI_MPI_FINISHED = 2,             /* a value of work->phase and of task->finished */
     DPARI_MPI_LIGHT = 3,                /* a value of work->phase: a request without a task */
-    DPARI_MPI_FEW = 8,                  /* up to this number of messages, the works of a batch are
-                                           on the stack */
     DPARI_MPI_POLLS = 32,   /* polls of a wait after which it yields the core at every poll, because
                                ranks may share cores */
     DPARI_MPI_TAG_NOTE = 0, /* tags on ctx->side: 0 for notes, from 1 on for pieces, */
@@ -556,8 +554,6 @@ DPARI_INTERNAL void dpari_mpi_convert(int32_t to_type, void *to, int32_t type, c
 
 /* error_text - private: writes calls, ranks and the errors of MPI into messages. */
 
-/* Returns the type that the user passed. Data between nodes may be sent as another type. */
-DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task);
 /* Returns the record of a task's call. */
 DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task);
 
@@ -576,8 +572,6 @@ DPARI_INTERNAL void dpari_mpi_put_host(dpar_text *text, const char *host);
 /* Writes "rank 3 on n2". */
 DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank);
 
-/* Sets the message, unless `why` is NULL. */
-DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text);
 /* Sets the message to "`doing` failed: MPI says: " and MPI's text for the error code. Returns
  * DPAR_E_SYSTEM. */
 DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int code);
@@ -595,8 +589,8 @@ DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
 /* Breaks the communicator with this status and message, unless it is broken already: the first
  * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
  * ranks are informed, too. */
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell);
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell);
 /* Breaks the communicator if an MPI call failed, with its code. The message names `task`, or, if it
  * is NULL, what `doing` describes. Returns DPAR_OK for MPI_SUCCESS. */
 DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
@@ -1001,6 +995,105 @@ DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Com
 /* Sets was[r] to the rank that rank r of `part` has in `context`. */
 DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was);
 
+#ifndef DPARI_PAIR_H
+#define DPARI_PAIR_H
+
+/* ==== comm/pair.h ==== */
+
+/* pair - private: what each pair of ranks exchanges in an operation that moves data, as the
+ * engines over MPI and NCCL send it. Header-only, so that only these engines contain the code. */
+
+/* What this rank sends to one rank and receives from it, in elements. Every operation that moves
+ * data is described as an all-to-all in which some messages do not exist. */
+typedef struct dpari_pair {
+    int64_t give, take; /* elements sent and received; -1 if there is no message, which is not the
+                           same as an empty one */
+    int64_t from, to;   /* the first of them in `in` and in `out` */
+    int64_t in, out;    /* elements of the pieces so far; 0 before rank 0 */
+} dpari_pair;
+
+/* Sets *p to the piece of rank r, for r = 0, 1, ... one after the other. */
+DPARI_FN void dpari_pair_next(const dpar_comm *comm, const dpar_call *call, int32_t r,
+                              dpari_pair *p)
+{
+    const int64_t n = call->count;
+    const int root = comm->rank == call->root;
+    int in = 0, out = 0; /* 1: `in` and `out` have a piece for each rank */
+    p->give = p->take = -1;
+    p->from = p->to = 0;
+    switch (call->kind) {
+    case DPAR_CALL_BROADCAST:
+        p->give = root ? n : -1;
+        p->take = r == call->root ? n : -1;
+        break;
+    case DPAR_CALL_GATHER:
+        p->give = r == call->root ? n : -1;
+        out = root;
+        break;
+    case DPAR_CALL_SCATTER:
+        p->take = r == call->root ? n : -1;
+        in = root;
+        break;
+    case DPAR_CALL_ALL_GATHER:
+        p->give = call->variable_counts ? call->out_count[comm->rank] : n;
+        out = 1;
+        break;
+    case DPAR_CALL_ALL_TO_ALL: in = out = 1; break;
+    default: break;
+    }
+    if (in) {
+        p->give = call->variable_counts ? call->in_count[r] : n;
+        p->from = call->variable_counts && call->in_first != NULL ? call->in_first[r] : p->in;
+        p->in += p->give;
+    }
+    if (out) {
+        p->take = call->variable_counts ? call->out_count[r] : n;
+        p->to = call->variable_counts && call->out_first != NULL ? call->out_first[r] : p->out;
+        p->out += p->take;
+    }
+}
+
+#endif /* DPARI_PAIR_H */
+
+#ifndef DPARI_BATCH_NOW_H
+#define DPARI_BATCH_NOW_H
+
+/* ==== comm/batch_now.h ==== */
+
+/* batch_now - private: a batch for which the caller passed no works, in the engines over MPI and
+ * NCCL. Header-only, so that only these engines contain the code. */
+
+/* Posts the calls by the engine's own batch, with works that it allocates, and waits for them.
+ * Returns the first failure. */
+DPARI_FN dpar_status dpari_batch_now(dpar_comm *comm, const dpar_call *calls, int32_t n)
+{
+    enum { FEW = 16 }; /* up to this number, the works are on the stack */
+    dpar_work few[FEW], *works = few;
+    const int64_t bytes = n * (int64_t)sizeof *works;
+    dpar_status status, waited;
+    int32_t i;
+    if (n > FEW) {
+        works = (dpar_work *)dpari_os_pages(bytes);
+        if (works == NULL) {
+            return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls (%ld bytes)",
+                             n, bytes);
+        }
+    }
+    for (i = 0; i < n; i++) { /* so that a wait for one that is not posted returns at once */
+        works[i].self = &works[i];
+        works[i].comm = NULL;
+        works[i].status = DPAR_OK;
+    }
+    status = comm->engine.batch(comm, calls, n, works);
+    waited = dpar_wait_all(works, n);
+    if (works != few) {
+        dpari_os_unmap(works, bytes);
+    }
+    return status < 0 ? status : waited;
+}
+
+#endif /* DPARI_BATCH_NOW_H */
+
 /* ==== mpi/mpi_types.c ==== */
 
 /* Maps the types and operations of dpar to those of MPI. Maxima, minima and sums of 8 bits are
@@ -1191,7 +1284,8 @@ DPARI_INTERNAL int64_t dpari_mpi_most(int32_t wide, int32_t op)
  * translating the rank to its number in the world's first communicator, for which the names were
  * gathered when that was made (nodes.c). */
 
-DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
+/* Returns the type that the user passed. Data between nodes may be sent as another type. */
+static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
     if (task->call.kind == DPAR_CALL_BARRIER) {
         return DPAR_TYPE_NONE;
@@ -1215,20 +1309,11 @@ DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int c
 {
     char words[MPI_MAX_ERROR_STRING + 1];
     int length = 0;
-    dpar_text t;
-    if (why == NULL) {
-        return DPAR_E_SYSTEM;
+    if (MPI_Error_string(code, words, &length) != MPI_SUCCESS) {
+        return dpari_say(DPAR_E_SYSTEM, why, "%s failed: MPI says: %d", doing, (int32_t)code);
     }
-    dpari_text_why(&t, why);
-    dpar_text_put(&t, doing);
-    dpar_text_put(&t, " failed: MPI says: ");
-    if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
-        words[length] = 0;
-        dpar_text_put(&t, words);
-    } else {
-        dpari_text_int(&t, code);
-    }
-    return DPAR_E_SYSTEM;
+    words[length] = 0;
+    return dpari_say(DPAR_E_SYSTEM, why, "%s failed: MPI says: %s", doing, words);
 }
 
 DPARI_INTERNAL int dpari_mpi_class(int code)
@@ -1281,15 +1366,6 @@ DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *con
 {
     dpari_text_say(text, "rank %d", rank);
     dpari_mpi_put_host(text, dpari_mpi_host(context, rank));
-}
-
-DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text)
-{
-    dpar_text t;
-    if (why != NULL) {
-        dpari_text_why(&t, why);
-        dpar_text_put(&t, text);
-    }
 }
 
 DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task)
@@ -1378,8 +1454,8 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
     dpar_text_put(&t, text);
 }
 
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell)
 {
     dpari_mpi_note note;
     dpar_text t;
@@ -1387,9 +1463,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status s
         return context->comm.status;
     }
     context->comm.status = status;
-    if (text != context->comm.why.text) {
-        dpari_mpi_put_why(&context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     if (tell) {
         memset(&note, 0, sizeof note);
         note.call.state = status;
@@ -1510,11 +1584,9 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
     const dpari_record *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank].call;
-    const dpar_call *call = &task->call;
-    return h != NULL && h->sequence == task->sequence + 1 && h->kind == call->kind &&
-           h->type == dpari_mpi_said_type(task) && h->op == call->op && h->root == call->root &&
-           dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
-           (call->variable_counts || h->count == call->count);
+    const dpari_record mine = dpari_mpi_record_of(task);
+    return h != NULL && h->sequence == task->sequence + 1 &&
+           dpari_record_same(h, &mine, !task->call.variable_counts);
 }
 
 /* Breaks the communicator if a rank has reported another call than this task's as the collective
@@ -2330,132 +2402,61 @@ DPARI_INTERNAL int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task)
 DPARI_INTERNAL int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
 {
     dpar_call *call = &task->call;
-    int64_t at = 0, next = 0;
-    int32_t r, n = task->ctx->comm.size;
+    dpari_pair p;
+    int64_t at = 0;
+    int32_t r;
     if (copy == NULL) {
         return 0;
     }
-    for (r = 0; r < n; r++) {
-        int64_t begin = call->in_first != NULL ? call->in_first[r] : next;
+    memset(&p, 0, sizeof p);
+    for (r = 0; r < task->ctx->comm.size; r++) {
+        dpari_pair_next(&task->ctx->comm, call, r, &p);
         dpari_mpi_copy(dpari_mpi_at(copy, call->type, at),
-                       dpari_mpi_past(call->in, call->type, begin),
-                       dpari_mpi_bytes(call->type, call->in_count[r]));
-        at += call->in_count[r];
-        next += call->in_count[r];
+                       dpari_mpi_past(call->in, call->type, p.from),
+                       dpari_mpi_bytes(call->type, p.give));
+        at += p.give;
     }
     call->in = copy;
     call->in_first = NULL;
     return 1;
 }
 
-/* True if this rank sends to rank r. In a scatter only the root sends, and in a gather only the
- * root receives. dpari_mpi_gets_from does the same for receiving. */
-static int32_t dpari_mpi_sends_to(const dpari_mpi_task *task, int32_t r)
-{
-    const dpar_call *call = &task->call;
-    switch (call->kind) {
-    case DPAR_CALL_GATHER: return r == call->root;
-    case DPAR_CALL_SCATTER: return task->ctx->comm.rank == call->root;
-    default: return 1;
-    }
-}
-
-static int32_t dpari_mpi_gets_from(const dpari_mpi_task *task, int32_t r)
-{
-    const dpar_call *call = &task->call;
-    switch (call->kind) {
-    case DPAR_CALL_SCATTER: return r == call->root;
-    case DPAR_CALL_GATHER: return task->ctx->comm.rank == call->root;
-    default: return 1;
-    }
-}
-
-/* Returns the elements of the piece from rank r. dpari_mpi_in_piece returns those of the piece for
- * rank r. */
-static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
-{
-    return call->kind == DPAR_CALL_SCATTER ? call->count : call->out_count[r];
-}
-
-static int64_t dpari_mpi_in_piece(const dpar_call *call, int32_t rank, int32_t r)
-{
-    switch (call->kind) {
-    case DPAR_CALL_GATHER: return call->count;
-    case DPAR_CALL_ALL_GATHER: return call->out_count[rank];
-    default: return call->in_count[r];
-    }
-}
-
-/* Returns the element at which piece r begins: 0 with `one`, because there is a single piece;
- * otherwise first[r], or, if `first` is NULL, the pieces follow each other and `next` is the sum of
- * those before. */
-static int64_t dpari_mpi_piece_begin(int32_t one, const int64_t *first, int32_t r, int64_t next)
-{
-    if (one) {
-        return 0;
-    }
-    return first != NULL ? first[r] : next;
-}
-
-/* Posts the receives. Sets *mine and *own to the address and the elements of this rank's piece for
- * itself. */
-static int dpari_mpi_get_pieces(dpari_mpi_task *task, void **mine, int64_t *own)
-{
-    const dpar_call *call = &task->call;
-    int64_t next = 0;
-    int32_t r, code = MPI_SUCCESS, one = call->kind == DPAR_CALL_SCATTER;
-    for (r = 0; r < task->ctx->comm.size && code == MPI_SUCCESS; r++) {
-        int64_t n, begin;
-        if (!dpari_mpi_gets_from(task, r)) {
-            continue;
-        }
-        n = dpari_mpi_out_piece(call, r);
-        begin = dpari_mpi_piece_begin(one, call->out_first, r, next);
-        next += n;
-        if (r == task->ctx->comm.rank) {
-            *mine = dpari_mpi_at(call->out, call->type, begin);
-            *own = n;
-        } else {
-            code = dpari_mpi_recv_piece(task, task->ctx->side, dpari_mpi_piece_tag(task), r,
-                                        dpari_mpi_at(call->out, call->type, begin), n);
-        }
-    }
-    return code;
-}
-
 DPARI_INTERNAL int dpari_mpi_exchange(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_mpi_ctx *context = task->ctx;
-    int32_t r, one = call->kind == DPAR_CALL_GATHER || call->kind == DPAR_CALL_ALL_GATHER;
-    int64_t next = 0, own = 0;
-    void *mine = NULL;
-    int code;
+    const dpar_comm *comm = &task->ctx->comm;
+    MPI_Comm side = task->ctx->side;
+    const int tag = dpari_mpi_piece_tag(task);
+    dpari_pair p;
+    int32_t r, code = MPI_SUCCESS;
     task->last = 1;
-    if (!dpari_mpi_reserve(task, 2 * context->comm.size) ||
+    if (!dpari_mpi_reserve(task, 2 * comm->size) ||
         (call->kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
          !dpari_mpi_set_aside(task, dpari_mpi_scratch(task, dpari_mpi_aside_bytes(task))))) {
         return MPI_ERR_NO_MEM;
     }
-    code = dpari_mpi_get_pieces(task, &mine, &own);
-    for (r = 0; r < context->comm.size && code == MPI_SUCCESS; r++) {
-        int64_t n, begin;
-        const void *from;
-        if (!dpari_mpi_sends_to(task, r)) {
-            continue;
+    memset(&p, 0, sizeof p);
+    for (r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
+        dpari_pair_next(comm, call, r, &p);
+        if (p.take >= 0 && r != comm->rank) {
+            code = dpari_mpi_recv_piece(task, side, tag, r,
+                                        dpari_mpi_at(call->out, call->type, p.to), p.take);
         }
-        n = dpari_mpi_in_piece(call, context->comm.rank, r);
-        begin = dpari_mpi_piece_begin(one, call->in_first, r, next);
-        next += n;
-        from = dpari_mpi_past(call->in, call->type, begin);
-        if (r == context->comm.rank && n != own) {
-            dpari_mpi_mismatch(task, r, n, own);
+    }
+    memset(&p, 0, sizeof p);
+    for (r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
+        const void *from;
+        dpari_pair_next(comm, call, r, &p);
+        from = dpari_mpi_past(call->in, call->type, p.from);
+        if (r == comm->rank && p.give != p.take) {
+            dpari_mpi_mismatch(task, r, p.give, p.take);
             return MPI_SUCCESS;
         }
-        if (r == context->comm.rank) {
-            dpari_mpi_copy(mine, from, dpari_mpi_bytes(call->type, n));
-        } else {
-            code = dpari_mpi_send_piece(task, context->side, dpari_mpi_piece_tag(task), r, from, n);
+        if (r == comm->rank && p.give > 0) {
+            dpari_mpi_copy(dpari_mpi_at(call->out, call->type, p.to), from,
+                           dpari_mpi_bytes(call->type, p.give));
+        } else if (r != comm->rank && p.give >= 0) {
+            code = dpari_mpi_send_piece(task, side, tag, r, from, p.give);
         }
     }
     return code;
@@ -4201,19 +4202,14 @@ static int dpari_mpi_ask_all(dpari_mpi_task *task)
                         task->calls, bytes, MPI_BYTE, context->side);
 }
 
-static int32_t dpari_mpi_same_call(const dpari_record *a, const dpari_record *b)
-{
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           a->tag == b->tag && a->count == b->count && a->state == b->state;
-}
-
 static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
     const dpari_record *a = task->calls;
     int32_t r = 1;
     dpar_why why;
     dpar_text s;
-    while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
+    while (r + 1 < task->ctx->comm.size && a->state == task->calls[r].state &&
+           dpari_record_same(a, &task->calls[r], 1)) {
         r++;
     }
     dpari_text_why(&s, &why);
@@ -4862,7 +4858,7 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
         return dpari_mpi_say(why, "comparing the results of all ranks", code);
     }
     if (worst.status < 0) {
-        dpari_mpi_put_why(why, said->text);
+        (void)dpari_repeat((dpar_status)worst.status, why, said->text);
     }
     return (dpar_status)worst.status;
 }
@@ -4974,11 +4970,11 @@ DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, 
     memset(flat, 0, sizeof *flat);
     memset(&options, 0, sizeof options);
     if (o->flat) {
-        dpari_mpi_put_why(flat, "flat = 1 or DPAR_MPI_FLAT is set");
+        (void)dpari_repeat(DPAR_OK, flat, "flat = 1 or DPAR_MPI_FLAT is set");
         return NULL;
     }
     if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
-        dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
+        (void)dpari_repeat(DPAR_OK, flat, "MPI cannot tell which ranks share memory");
         return NULL;
     }
     MPI_Comm_size(own, &size);
@@ -4986,7 +4982,7 @@ DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, 
     first = here == 0;
     if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
         (all == size && size > 1)) {
-        dpari_mpi_put_why(flat, "no two ranks are on the same node");
+        (void)dpari_repeat(DPAR_OK, flat, "no two ranks are on the same node");
     } else {
         options.timeout_s = DPARI_MPI_MEETING;
         if (o->timeout_s > 0) {
@@ -5571,62 +5567,21 @@ DPARI_INTERNAL dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return status < 0 ? status : dpari_mpi_wait(&work);
 }
 
-/* Posts the calls up to the first that fails. Returns how many were posted. */
-static int32_t dpari_mpi_post_all(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n,
-                                  dpar_work *works, dpar_status *status)
-{
-    int32_t i;
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_tag_fits(context, &calls[i]);
-        if (*status < 0) {
-            return 0;
-        }
-    }
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_post_one(context, &calls[i], &works[i]);
-        if (*status < 0) {
-            return i;
-        }
-    }
-    return n;
-}
-
-/* Posts all calls and waits for them. Returns the first failure. */
-static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n)
-{
-    dpar_work few[DPARI_MPI_FEW], *own = few;
-    dpar_status status = DPAR_OK;
-    int32_t i, posted;
-    if (n > DPARI_MPI_FEW) {
-        own = (dpar_work *)malloc((size_t)n * sizeof *own);
-        if (own == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *own);
-        }
-    }
-    posted = dpari_mpi_post_all(context, calls, n, own, &status);
-    for (i = 0; i < posted; i++) {
-        const dpar_status one = dpari_mpi_wait(&own[i]);
-        if (status >= 0) {
-            status = one;
-        }
-    }
-    if (own != few) {
-        free(own);
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                            dpar_work *works)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpar_status status = DPAR_OK;
+    int32_t i;
     if (works == NULL) {
-        return dpari_mpi_batch_now(context, calls, n);
+        return dpari_batch_now(comm, calls, n);
     }
-    (void)dpari_mpi_post_all(context, calls, n, works, &status);
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_mpi_tag_fits(context, &calls[i]);
+    }
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_mpi_post_one(context, &calls[i], &works[i]);
+    }
     return status;
 }
 
@@ -5706,10 +5661,8 @@ DPARI_INTERNAL dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 
 DPARI_INTERNAL void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpar_why why;
-    dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
-    dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
+    dpari_mpi_break(dpari_mpi_ctx_of(comm), status < 0 ? status : (dpar_status)DPAR_E_PEER,
+                    text != NULL ? text : "aborted", 1);
 }
 
 DPARI_INTERNAL void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
@@ -5980,9 +5933,9 @@ DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Com
 {
     (void)context;
     (void)part;
-    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
-                           "nodes cannot continue after a rank has died");
-    return DPAR_E_SYSTEM;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several nodes "
+                     "cannot continue after a rank has died");
 }
 #endif
 
@@ -6093,7 +6046,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
         }
     }
     if (status < 0) {
-        dpari_mpi_put_why(why, (*out)->why.text);
+        (void)dpari_repeat(status, why, (*out)->why.text);
         (void)dpari_mpi_close(*out);
         *out = NULL;
     }

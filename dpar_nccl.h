@@ -1255,6 +1255,105 @@ DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_n
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why);
 
+#ifndef DPARI_PAIR_H
+#define DPARI_PAIR_H
+
+/* ==== comm/pair.h ==== */
+
+/* pair - private: what each pair of ranks exchanges in an operation that moves data, as the
+ * engines over MPI and NCCL send it. Header-only, so that only these engines contain the code. */
+
+/* What this rank sends to one rank and receives from it, in elements. Every operation that moves
+ * data is described as an all-to-all in which some messages do not exist. */
+typedef struct dpari_pair {
+    int64_t give, take; /* elements sent and received; -1 if there is no message, which is not the
+                           same as an empty one */
+    int64_t from, to;   /* the first of them in `in` and in `out` */
+    int64_t in, out;    /* elements of the pieces so far; 0 before rank 0 */
+} dpari_pair;
+
+/* Sets *p to the piece of rank r, for r = 0, 1, ... one after the other. */
+DPARI_FN void dpari_pair_next(const dpar_comm *comm, const dpar_call *call, int32_t r,
+                              dpari_pair *p)
+{
+    const int64_t n = call->count;
+    const int root = comm->rank == call->root;
+    int in = 0, out = 0; /* 1: `in` and `out` have a piece for each rank */
+    p->give = p->take = -1;
+    p->from = p->to = 0;
+    switch (call->kind) {
+    case DPAR_CALL_BROADCAST:
+        p->give = root ? n : -1;
+        p->take = r == call->root ? n : -1;
+        break;
+    case DPAR_CALL_GATHER:
+        p->give = r == call->root ? n : -1;
+        out = root;
+        break;
+    case DPAR_CALL_SCATTER:
+        p->take = r == call->root ? n : -1;
+        in = root;
+        break;
+    case DPAR_CALL_ALL_GATHER:
+        p->give = call->variable_counts ? call->out_count[comm->rank] : n;
+        out = 1;
+        break;
+    case DPAR_CALL_ALL_TO_ALL: in = out = 1; break;
+    default: break;
+    }
+    if (in) {
+        p->give = call->variable_counts ? call->in_count[r] : n;
+        p->from = call->variable_counts && call->in_first != NULL ? call->in_first[r] : p->in;
+        p->in += p->give;
+    }
+    if (out) {
+        p->take = call->variable_counts ? call->out_count[r] : n;
+        p->to = call->variable_counts && call->out_first != NULL ? call->out_first[r] : p->out;
+        p->out += p->take;
+    }
+}
+
+#endif /* DPARI_PAIR_H */
+
+#ifndef DPARI_BATCH_NOW_H
+#define DPARI_BATCH_NOW_H
+
+/* ==== comm/batch_now.h ==== */
+
+/* batch_now - private: a batch for which the caller passed no works, in the engines over MPI and
+ * NCCL. Header-only, so that only these engines contain the code. */
+
+/* Posts the calls by the engine's own batch, with works that it allocates, and waits for them.
+ * Returns the first failure. */
+DPARI_FN dpar_status dpari_batch_now(dpar_comm *comm, const dpar_call *calls, int32_t n)
+{
+    enum { FEW = 16 }; /* up to this number, the works are on the stack */
+    dpar_work few[FEW], *works = few;
+    const int64_t bytes = n * (int64_t)sizeof *works;
+    dpar_status status, waited;
+    int32_t i;
+    if (n > FEW) {
+        works = (dpar_work *)dpari_os_pages(bytes);
+        if (works == NULL) {
+            return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls (%ld bytes)",
+                             n, bytes);
+        }
+    }
+    for (i = 0; i < n; i++) { /* so that a wait for one that is not posted returns at once */
+        works[i].self = &works[i];
+        works[i].comm = NULL;
+        works[i].status = DPAR_OK;
+    }
+    status = comm->engine.batch(comm, calls, n, works);
+    waited = dpar_wait_all(works, n);
+    if (works != few) {
+        dpari_os_unmap(works, bytes);
+    }
+    return status < 0 ? status : waited;
+}
+
+#endif /* DPARI_BATCH_NOW_H */
+
 /* ==== nccl/library.c ==== */
 
 /* Loads NCCL with dlopen, or takes the addresses of the linked functions (DPAR_NCCL_LINK). The
@@ -1365,11 +1464,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 
 DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
-    dpari_text_int(text, version / 10000);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version / 100 % 100);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version % 100);
+    dpari_text_say(text, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
@@ -1525,9 +1620,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status
     if (DPARI_LOAD(&context->comm.status) < 0) {
         return context->comm.status;
     }
-    if (text != context->comm.why.text) {
-        (void)dpari_repeat(status, &context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     DPARI_STORE(&context->comm.status, status);
     context->told = !tell;
     if (tell) {
@@ -2003,77 +2096,19 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     }
 }
 
-/* Returns the number of elements in piece r. dpari_nccl_begin_of returns the element at which it
- * begins. */
-static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
-{
-    return call->variable_counts && counts != NULL ? counts[r] : call->count;
-}
-
-static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
-                                   const int64_t *begins, int32_t r)
-{
-    int64_t sum = 0;
-    int32_t i;
-    if (!call->variable_counts || counts == NULL) {
-        return call->count * r;
-    }
-    if (begins != NULL) {
-        return begins[r];
-    }
-    for (i = 0; i < r; i++) {
-        sum += counts[i];
-    }
-    return sum;
-}
-
-/* Sets *p to what this rank sends to rank r and receives from it, as addresses and bytes. Every
- * operation that moves data is described as an all-to-all, in which most pieces may be empty. */
-static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
-                                dpari_nccl_piece *p)
-{
-    const int32_t me = context->comm.rank, root = call->root;
-    const int64_t unit = dpar_type_bytes(call->type);
-    int64_t give = 0, take = 0, from = 0, to = 0;
-    switch (call->kind) {
-    case DPAR_CALL_BROADCAST:
-        give = me == root ? call->count : 0;
-        take = r == root ? call->count : 0;
-        break;
-    case DPAR_CALL_GATHER:
-        give = r == root ? call->count : 0;
-        take = me == root ? dpari_nccl_count(call, call->out_count, r) : 0;
-        to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_first, r) : 0;
-        break;
-    case DPAR_CALL_SCATTER:
-        give = me == root ? dpari_nccl_count(call, call->in_count, r) : 0;
-        from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_first, r) : 0;
-        take = r == root ? call->count : 0;
-        break;
-    case DPAR_CALL_ALL_GATHER:
-        give = dpari_nccl_count(call, call->out_count, me);
-        take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-        break;
-    case DPAR_CALL_ALL_TO_ALL:
-        give = dpari_nccl_count(call, call->in_count, r);
-        from = dpari_nccl_begin_of(call, call->in_count, call->in_first, r);
-        take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-        break;
-    default: break;
-    }
-    p->give = give * unit;
-    p->take = take * unit;
-    p->from = give > 0 ? (const char *)call->in + from * unit : NULL;
-    p->to = take > 0 ? (char *)call->out + to * unit : NULL;
-}
-
 DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
 {
+    const int64_t unit = dpar_type_bytes(call->type);
+    dpari_pair one;
     int32_t r;
+    memset(&one, 0, sizeof one);
     for (r = 0; r < context->comm.size; r++) {
-        dpari_nccl_piece_of(context, call, r, &context->piece[r]);
+        dpari_nccl_piece *p = &context->piece[r];
+        dpari_pair_next(&context->comm, call, r, &one);
+        p->give = one.give > 0 ? one.give * unit : 0;
+        p->take = one.take > 0 ? one.take * unit : 0;
+        p->from = p->give > 0 ? (const char *)call->in + one.from * unit : NULL;
+        p->to = p->take > 0 ? (char *)call->out + one.to * unit : NULL;
     }
 }
 
@@ -2158,6 +2193,7 @@ DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar
                                        int32_t r, int64_t *begin)
 {
     const int64_t n = call->count / context->comm.size, more = call->count % context->comm.size;
+    int32_t i;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
         *begin = n * r + (r < more ? r : more);
         return n + (r < more);
@@ -2166,8 +2202,11 @@ DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar
         *begin = 0;
         return r == call->root ? call->count : 0;
     }
-    *begin = dpari_nccl_begin_of(call, call->in_count, NULL, r);
-    return dpari_nccl_count(call, call->in_count, r);
+    *begin = call->variable_counts ? 0 : call->count * r;
+    for (i = 0; call->variable_counts && i < r; i++) {
+        *begin += call->in_count[i];
+    }
+    return call->variable_counts ? call->in_count[r] : call->count;
 }
 
 static void dpari_nccl_add_block(dpari_nccl_run *run, void *to, const void *from, int64_t count,
@@ -2257,28 +2296,27 @@ static void dpari_nccl_by_piece(dpari_nccl_run *run)
 {
     dpari_nccl_ctx *context = run->c;
     const dpar_call *call = run->call;
-    const ncclDataType_t type = dpari_nccl_type(call->type);
+    const int32_t me = context->comm.rank;
     int32_t r;
+    dpari_nccl_pieces(context, call);
     dpari_nccl_open(run);
     for (r = 0; r < context->comm.size && dpari_nccl_well(run); r++) {
-        if (call->kind == DPAR_CALL_ALL_GATHER && call->out_count[r] > 0) {
-            char *to = (char *)call->out +
-                       run->unit * dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-            dpari_nccl_took(run,
-                            run->api->Broadcast(r == context->comm.rank ? call->in : to, to,
-                                                (size_t)(call->out_count[r] * run->unit), ncclUint8,
-                                                (int)r, context->nccl, run->stream),
-                            1);
-        } else if (call->kind == DPAR_CALL_REDUCE_SCATTER && call->in_count[r] > 0) {
-            const char *from = (const char *)call->in +
-                               run->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
-            dpari_nccl_took(run,
-                            run->api->Reduce(from, r == context->comm.rank ? call->out : NULL,
-                                             (size_t)call->in_count[r], type,
-                                             dpari_nccl_op(call->op), (int)r, context->nccl,
-                                             run->stream),
-                            1);
+        const dpari_nccl_piece *p = &context->piece[r];
+        ncclResult_t code = ncclSuccess;
+        int64_t begin, n = 0;
+        if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
+            n = dpari_nccl_part(context, call, r, &begin);
         }
+        if (p->take > 0) {
+            code = run->api->Broadcast(r == me ? call->in : p->to, p->to, (size_t)p->take,
+                                       ncclUint8, (int)r, context->nccl, run->stream);
+        } else if (n > 0) {
+            code =
+                run->api->Reduce((const char *)call->in + begin * run->unit,
+                                 r == me ? call->out : NULL, (size_t)n, dpari_nccl_type(call->type),
+                                 dpari_nccl_op(call->op), (int)r, context->nccl, run->stream);
+        }
+        dpari_nccl_took(run, code, 1);
     }
     dpari_nccl_shut(run);
 }
@@ -2286,22 +2324,20 @@ static void dpari_nccl_by_piece(dpari_nccl_run *run)
 static void dpari_nccl_reduce(dpari_nccl_run *run)
 {
     const dpar_call *call = run->call;
+    const dpari_nccl_api *api = run->api;
     const ncclDataType_t type = dpari_nccl_type(call->type);
     const ncclRedOp_t op = dpari_nccl_op(call->op);
     const size_t n = (size_t)call->count;
     ncclComm_t nccl = run->c->nccl;
+    ncclResult_t code;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
-        dpari_nccl_took(
-            run, run->api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream), 0);
+        code = api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream);
     } else if (call->kind == DPAR_CALL_REDUCE) {
-        dpari_nccl_took(
-            run,
-            run->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream),
-            0);
+        code = api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream);
     } else {
-        dpari_nccl_took(
-            run, run->api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream), 0);
+        code = api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream);
     }
+    dpari_nccl_took(run, code, 0);
 }
 
 static void dpari_nccl_move(dpari_nccl_run *run)
@@ -2697,15 +2733,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_c
     return DPAR_OK;
 }
 
-/* True if message a must be enqueued before b. Messages are ordered by tag, and those with the same
- * tag as they were posted, so that both ranks of a pair have the same order, whatever the order in
- * which they name their neighbours. */
-static int dpari_nccl_before(const dpar_work *a, const dpar_work *b)
-{
-    return a->call.tag < b->call.tag;
-}
-
-/* Sorts a list of messages by merging, which keeps the order of equal elements. */
+/* Sorts a list of messages by tag, by merging, which keeps messages with the same tag as they were
+ * posted. Both ranks of a pair therefore have the same order, whatever the order in which they name
+ * their neighbours. */
 static dpar_work *dpari_nccl_sorted(dpar_work *list)
 {
     dpar_work *part[2], *out = NULL, **end = &out;
@@ -2726,7 +2756,7 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     part[0] = dpari_nccl_sorted(part[0]);
     part[1] = dpari_nccl_sorted(part[1]);
     while (part[0] != NULL && part[1] != NULL) {
-        k = dpari_nccl_before(part[1], part[0]);
+        k = part[1]->call.tag < part[0]->call.tag;
         *end = part[k];
         end = &part[k]->next;
         part[k] = part[k]->next;
@@ -2735,31 +2765,31 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     return out;
 }
 
+/* Returns the first message of this kind, from `list` on, that a rank `me` sends to itself or
+ * receives from itself. NULL if there is none. */
+static dpar_work *dpari_nccl_with_self(dpar_work *list, int32_t kind, int32_t me)
+{
+    while (list != NULL && (list->call.kind != kind || list->call.root != me)) {
+        list = list->next;
+    }
+    return list;
+}
+
 /* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th
  * receive. */
 static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
 {
     const int32_t me = run->c->comm.rank;
-    dpar_work *give = list, *take = list;
-    for (;;) {
-        while (give != NULL && (give->call.kind != DPAR_CALL_SEND || give->call.root != me)) {
-            give = give->next;
-        }
-        while (take != NULL && (take->call.kind != DPAR_CALL_RECV || take->call.root != me)) {
-            take = take->next;
-        }
-        if (give == NULL || take == NULL) {
-            return;
-        }
-        {
-            const char *letter = dpari_nccl_letter_of(give);
-            char *box = dpari_nccl_letter_of(take);
-            const void *from = letter != NULL ? (const void *)letter : give->call.in;
-            void *to = box != NULL ? (void *)box : take->call.out;
-            dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
-        }
-        give = give->next;
-        take = take->next;
+    dpar_work *give = dpari_nccl_with_self(list, DPAR_CALL_SEND, me);
+    dpar_work *take = dpari_nccl_with_self(list, DPAR_CALL_RECV, me);
+    while (give != NULL && take != NULL) {
+        const char *letter = dpari_nccl_letter_of(give);
+        char *box = dpari_nccl_letter_of(take);
+        const void *from = letter != NULL ? (const void *)letter : give->call.in;
+        void *to = box != NULL ? (void *)box : take->call.out;
+        dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
+        give = dpari_nccl_with_self(give->next, DPAR_CALL_SEND, me);
+        take = dpari_nccl_with_self(take->next, DPAR_CALL_RECV, me);
     }
 }
 
@@ -2796,57 +2826,31 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *context, dpar_work **res
 }
 
 /* Checks that the sends of this rank to itself match its receives. */
-static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work *list)
+static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, dpar_work *list)
 {
-    const dpar_work *give = list, *take = list;
-    for (;;) {
-        while (give != NULL &&
-               (give->call.kind != DPAR_CALL_SEND || give->call.root != context->comm.rank)) {
-            give = give->next;
-        }
-        while (take != NULL &&
-               (take->call.kind != DPAR_CALL_RECV || take->call.root != context->comm.rank)) {
-            take = take->next;
-        }
-        if (give == NULL || take == NULL) {
-            return DPAR_OK;
-        }
+    const int32_t me = context->comm.rank;
+    dpar_work *give = dpari_nccl_with_self(list, DPAR_CALL_SEND, me);
+    dpar_work *take = dpari_nccl_with_self(list, DPAR_CALL_RECV, me);
+    while (give != NULL && take != NULL) {
         if (give->call.count != take->call.count || give->call.type != take->call.type ||
             give->call.tag != take->call.tag) {
             return dpari_nccl_broke(context, DPAR_E_MISMATCH,
                                     "a send of this rank to itself and its receive differ in "
                                     "count, type or tag");
         }
-        give = give->next;
-        take = take->next;
+        give = dpari_nccl_with_self(give->next, DPAR_CALL_SEND, me);
+        take = dpari_nccl_with_self(take->next, DPAR_CALL_RECV, me);
     }
+    return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+/* Enqueues a list of messages as one group, and then ends the operation of their slot. */
+static dpar_status dpari_nccl_enqueue_group(dpari_nccl_ctx *context, dpari_nccl_slot *slot,
+                                            dpar_work *list)
 {
-    dpar_work *list, *work, *rest = NULL;
     dpari_nccl_run x;
-    dpari_nccl_slot *slot;
+    dpar_work *work;
     int32_t n = 0;
-    dpar_status status;
-    if (context->pending == NULL) {
-        return DPAR_OK;
-    }
-    context->newest = NULL;
-    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
-    context->pending = rest;
-    if (list == NULL) {
-        return DPAR_OK;
-    }
-    status = dpari_nccl_self_fits(context, list);
-    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
-    for (work = list; slot == NULL && work != NULL; work = list) {
-        list = work->next;
-        dpari_nccl_finish(work, status);
-    }
-    if (slot == NULL) {
-        return status;
-    }
     dpari_nccl_run_init(&x, context, &slot->call);
     dpari_nccl_open(&x);
     for (work = list; work != NULL; work = work->next) {
@@ -2862,7 +2866,28 @@ DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
     }
     dpari_nccl_shut(&x);
     dpari_nccl_to_self(&x, list);
-    status = dpari_nccl_end(slot, n, dpari_nccl_result(&x));
+    return dpari_nccl_end(slot, n, dpari_nccl_result(&x));
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+{
+    dpar_work *list, *work, *rest = NULL;
+    dpari_nccl_slot *slot;
+    dpar_status status;
+    if (context->pending == NULL) {
+        return DPAR_OK;
+    }
+    context->newest = NULL;
+    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
+    context->pending = rest;
+    if (list == NULL) {
+        return DPAR_OK;
+    }
+    status = dpari_nccl_self_fits(context, list);
+    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
+    if (slot != NULL) {
+        status = dpari_nccl_enqueue_group(context, slot, list);
+    }
     while (list != NULL) {
         work = list;
         list = work->next;
@@ -3046,38 +3071,22 @@ DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *ca
                                             dpar_work *works)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
-    dpar_work *mine = works;
-    dpar_status status = DPAR_OK, one;
+    dpar_status status = DPAR_OK;
     int32_t i, posted = 0;
     if (works == NULL) {
-        mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
-        if (mine == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *works);
-        }
+        return dpari_batch_now(comm, calls, n);
     }
     dpari_nccl_flush(context->world);
     for (i = 0; i < n && status >= 0; i++) {
-        status = dpari_nccl_pend(context, &calls[i], &mine[i]);
+        status = dpari_nccl_pend(context, &calls[i], &works[i]);
         posted += status >= 0;
     }
-    if (status < 0) { /* no call of the batch is enqueued */
-        for (i = 0; i < posted; i++) {
-            dpari_nccl_drop(context, &mine[i]);
-            dpari_nccl_finish(&mine[i], status);
-        }
-    } else {
-        status = dpari_nccl_flush_one(context);
+    if (status >= 0) {
+        return dpari_nccl_flush_one(context);
     }
-    if (works == NULL) {
-        for (i = 0; i < posted; i++) {
-            one = mine[i].comm != NULL ? dpari_nccl_wait(&mine[i]) : mine[i].status;
-            if (status >= 0) {
-                status = one;
-            }
-        }
-        free(mine);
+    for (i = 0; i < posted; i++) { /* no call of the batch is enqueued */
+        dpari_nccl_drop(context, &works[i]);
+        dpari_nccl_finish(&works[i], status);
     }
     return status;
 }
@@ -3615,10 +3624,7 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
 
 DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n)
 {
-    const dpari_record *a = &m->last, *b = &n->last;
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && m->varies == n->varies &&
-           (m->varies || a->count == b->count);
+    return m->varies == n->varies && dpari_record_same(&m->last, &n->last, !m->varies);
 }
 
 /* ==== nccl/side_messages.c ==== */
@@ -3782,9 +3788,7 @@ DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
         }
         if (r < context->comm.size) {
             dpar_text_init(&t, text, sizeof text);
-            dpar_text_put(&t, "rank ");
-            dpari_text_int(&t, r);
-            dpar_text_put(&t, " is gone: its process ended, or no longer answers");
+            dpari_text_say(&t, "rank %d is gone: its process ended, or no longer answers", r);
             (void)dpari_nccl_break(context, DPAR_E_PEER, text, 0);
         }
     }
@@ -3807,9 +3811,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_mes
     }
     dpar_text_init(&t, text, sizeof text);
     if (message->status != DPAR_E_MISMATCH) {
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, r);
-        dpar_text_put(&t, " says: ");
+        dpari_text_say(&t, "rank %d says: ", r);
     }
     dpar_text_put(&t, message->text);
     (void)dpari_nccl_break(
@@ -4237,18 +4239,14 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         if (n > 8) {
             continue;
         }
-        dpar_text_put(text, "; rank ");
-        dpari_text_int(text, r);
-        dpar_text_put(text, known ? " has not reached it" : " does not answer");
+        dpari_text_say(text, "; rank %d %s", r, known ? "has not reached it" : "does not answer");
         if (known && b->last.sequence >= 0) {
             dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
             dpari_record_text(text, &b->last);
         }
     }
     if (n > 8) {
-        dpar_text_put(text, "; and ");
-        dpari_text_int(text, n - 8);
-        dpar_text_put(text, " more");
+        dpari_text_say(text, "; and %d more", n - 8);
     }
     if (n == 0) {
         dpar_text_put(text, "; all ranks have reached it");
@@ -4263,25 +4261,18 @@ static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpar_text t;
     dpari_text_why(&t, &why);
     if (slot->meets > 0) {
-        dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
-        dpari_text_int(&t, slot->call.root);
+        dpari_text_say(&t, "synchronising the devices of a halo exchange with rank %d",
+                       slot->call.root);
         if (slot->meets > 1) {
-            dpar_text_put(&t, " and ");
-            dpari_text_int(&t, slot->meets - 1);
-            dpar_text_put(&t, " more");
+            dpari_text_say(&t, " and %d more", slot->meets - 1);
         }
         dpar_text_put(&t, ",");
     } else {
         dpari_operation_text(&t, slot->call.kind, slot->sequence, slot->call.type, slot->call.count,
                              slot->call.root, slot->call.tag);
     }
-    dpar_text_put(&t, " on rank ");
-    dpari_text_int(&t, context->comm.rank);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, context->comm.size);
-    dpar_text_put(&t, ": not finished after ");
-    dpari_text_real(&t, context->comm.timeout_s, 3);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " on rank %d of %d: not finished after %.3g s", context->comm.rank,
+                     context->comm.size, context->comm.timeout_s);
     if (world->side.links == 0) {
         dpar_text_put(&t, "; without a side channel the missing ranks are not known");
     } else if (!slot->messages) {
@@ -4430,10 +4421,7 @@ static void dpari_nccl_share_device(int32_t version, int32_t rank)
         (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     } else { /* each process pretends to be on a separate host */
         dpar_text_init(&t, host, sizeof host);
-        dpar_text_put(&t, "dpar-");
-        dpari_text_int(&t, rank);
-        dpari_text_char(&t, '-');
-        dpari_text_int(&t, (int64_t)getpid());
+        dpari_text_say(&t, "dpar-%d-%ld", rank, (int64_t)getpid());
         (void)setenv("NCCL_HOSTID", host, 0);
         (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
         (void)setenv("NCCL_NET", "Socket", 0);
@@ -4859,8 +4847,7 @@ static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
     for (r = 1; world->rank == 0 && r < world->side.links; r++) {
         if (world->side.link[r].state == DPARI_NCCL_AWAY) {
             if (n < 8) {
-                dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
-                dpari_text_int(text, r);
+                dpari_text_say(text, "%s%d", n == 0 ? "; not connected: ranks " : ", ", r);
             }
             n++;
         }
@@ -4886,12 +4873,9 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     }
     if (code == ncclInProgress && why != NULL) {
         dpari_text_why(&t, why);
-        dpar_text_put(&t, "making a communicator of ");
-        dpari_text_int(&t, world->size);
-        dpar_text_put(&t, " ranks: not finished after ");
-        dpari_text_real(&t, world->options.timeout_s, 3);
-        dpar_text_put(&t, " s on rank ");
-        dpari_text_int(&t, world->rank);
+        dpari_text_print(&t,
+                         "making a communicator of %d ranks: not finished after %.3g s on rank %d",
+                         world->size, world->options.timeout_s, world->rank);
         dpari_nccl_put_away(&t, world);
     } else if (code != ncclInProgress) {
         dpari_nccl_say(&world->api, why, "ncclCommInitRank", code);
@@ -5603,9 +5587,7 @@ DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
     const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
     dpar_text_put(out, ", a GPU each");
     if (nodes > 0) {
-        dpar_text_put(out, " on ");
-        dpari_text_int(out, nodes);
-        dpar_text_put(out, nodes == 1 ? " node" : " nodes");
+        dpari_text_say(out, " on %d node%s", nodes, nodes == 1 ? "" : "s");
     }
     dpar_text_put(out, "; NCCL chooses the paths: in a node NVLink, PCIe or host memory");
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
@@ -6096,10 +6078,7 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
-    dpar_text_put(&t, six ? "[" : "");
-    dpar_text_put(&t, m->address);
-    dpar_text_put(&t, six ? "]:" : ":");
-    dpari_text_int(&t, m->port);
+    dpari_text_say(&t, "%s%s%s%d", six ? "[" : "", m->address, six ? "]:" : ":", m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
     if (before != NULL) {
@@ -6436,21 +6415,12 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
         dpar_text_put(out, "NCCL's transports: none yet, ranks connect in their first operation "
                            "(with one rank, or your own NCCL_DEBUG, nothing is logged)");
     } else {
-        dpar_text_put(out, "NCCL's transports of this rank: ");
-        dpari_text_int(out, t.p2p);
-        dpar_text_put(out, " by P2P, ");
-        dpari_text_int(out, t.shm);
-        dpar_text_put(out, " by shared memory, ");
-        dpari_text_int(out, t.ib);
-        dpar_text_put(out, " by InfiniBand, ");
-        dpari_text_int(out, t.socket);
-        dpar_text_put(out, " by sockets, ");
-        dpari_text_int(out, t.other);
-        dpar_text_put(out, " by others");
+        dpari_text_say(out,
+                       "NCCL's transports of this rank: %ld by P2P, %ld by shared memory, %ld by "
+                       "InfiniBand, %ld by sockets, %ld by others",
+                       t.p2p, t.shm, t.ib, t.socket, t.other);
     }
-    dpar_text_put(out, "; network ");
-    dpar_text_put(out, t.network[0] != 0 ? t.network : "not known");
-    dpari_text_char(out, '\n');
+    dpari_text_say(out, "; network %s\n", t.network[0] != 0 ? t.network : "not known");
     if (t.socket > 0 && !shared) {
         dpar_text_put(out,
                       "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
@@ -6468,11 +6438,9 @@ static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
     if (s->listener < 0) {
         return;
     }
-    dpar_text_put(out, "other ranks reach rank 0 ");
-    dpar_text_put(out, s->local ? "on the loopback interface" : "at any of its addresses");
-    dpar_text_put(out, ", port ");
-    dpari_text_int(out, s->card.port);
-    dpar_text_put(out, ", with a key made for this job\n");
+    dpari_text_say(out, "other ranks reach rank 0 %s, port %d, with a key made for this job\n",
+                   s->local ? "on the loopback interface" : "at any of its addresses",
+                   s->card.port);
 }
 
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
@@ -6484,9 +6452,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
     const int ours = comm != NULL && strcmp(comm->engine.name, "nccl") == 0;
     int32_t wrong = 0;
     if (dpari_nccl_load(&api, &why) < 0) {
-        dpar_text_put(out, "WRONG: ");
-        dpar_text_put(out, why.text);
-        dpar_text_put(out, " -> install NCCL (pip: nvidia-nccl-cu13)\n");
+        dpari_text_say(out, "WRONG: %s -> install NCCL (pip: nvidia-nccl-cu13)\n", why.text);
         return 1;
     }
     dpar_text_put(out, "NCCL ");

@@ -104,7 +104,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
         }
     }
     if (status < 0) {
-        dpari_mpi_put_why(why, (*out)->why.text);
+        (void)dpari_repeat(status, why, (*out)->why.text);
         (void)dpari_mpi_close(*out);
         *out = NULL;
     }

@@ -68,8 +68,8 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
     dpar_text_put(&t, text);
 }
 
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell)
 {
     dpari_mpi_note note;
     dpar_text t;
@@ -77,9 +77,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status s
         return context->comm.status;
     }
     context->comm.status = status;
-    if (text != context->comm.why.text) {
-        dpari_mpi_put_why(&context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     if (tell) {
         memset(&note, 0, sizeof note);
         note.call.state = status;
@@ -200,11 +198,9 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
     const dpari_record *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank].call;
-    const dpar_call *call = &task->call;
-    return h != NULL && h->sequence == task->sequence + 1 && h->kind == call->kind &&
-           h->type == dpari_mpi_said_type(task) && h->op == call->op && h->root == call->root &&
-           dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
-           (call->variable_counts || h->count == call->count);
+    const dpari_record mine = dpari_mpi_record_of(task);
+    return h != NULL && h->sequence == task->sequence + 1 &&
+           dpari_record_same(h, &mine, !task->call.variable_counts);
 }
 
 /* Breaks the communicator if a rank has reported another call than this task's as the collective

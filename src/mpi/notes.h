@@ -11,8 +11,8 @@ DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
 /* Breaks the communicator with this status and message, unless it is broken already: the first
  * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
  * ranks are informed, too. */
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell);
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell);
 /* Breaks the communicator if an MPI call failed, with its code. The message names `task`, or, if it
  * is NULL, what `doing` describes. Returns DPAR_OK for MPI_SUCCESS. */
 DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,

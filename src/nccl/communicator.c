@@ -93,8 +93,7 @@ static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
     for (r = 1; world->rank == 0 && r < world->side.links; r++) {
         if (world->side.link[r].state == DPARI_NCCL_AWAY) {
             if (n < 8) {
-                dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
-                dpari_text_int(text, r);
+                dpari_text_say(text, "%s%d", n == 0 ? "; not connected: ranks " : ", ", r);
             }
             n++;
         }
@@ -120,12 +119,9 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     }
     if (code == ncclInProgress && why != NULL) {
         dpari_text_why(&t, why);
-        dpar_text_put(&t, "making a communicator of ");
-        dpari_text_int(&t, world->size);
-        dpar_text_put(&t, " ranks: not finished after ");
-        dpari_text_real(&t, world->options.timeout_s, 3);
-        dpar_text_put(&t, " s on rank ");
-        dpari_text_int(&t, world->rank);
+        dpari_text_print(&t,
+                         "making a communicator of %d ranks: not finished after %.3g s on rank %d",
+                         world->size, world->options.timeout_s, world->rank);
         dpari_nccl_put_away(&t, world);
     } else if (code != ncclInProgress) {
         dpari_nccl_say(&world->api, why, "ncclCommInitRank", code);

@@ -111,9 +111,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status
     if (DPARI_LOAD(&context->comm.status) < 0) {
         return context->comm.status;
     }
-    if (text != context->comm.why.text) {
-        (void)dpari_repeat(status, &context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     DPARI_STORE(&context->comm.status, status);
     context->told = !tell;
     if (tell) {

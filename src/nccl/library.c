@@ -112,11 +112,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 
 DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
-    dpari_text_int(text, version / 10000);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version / 100 % 100);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version % 100);
+    dpari_text_say(text, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)

@@ -254,10 +254,7 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
-    dpar_text_put(&t, six ? "[" : "");
-    dpar_text_put(&t, m->address);
-    dpar_text_put(&t, six ? "]:" : ":");
-    dpari_text_int(&t, m->port);
+    dpari_text_say(&t, "%s%s%s%d", six ? "[" : "", m->address, six ? "]:" : ":", m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
     if (before != NULL) {
