@@ -2044,6 +2044,14 @@ DPARI_FN dpari_record dpari_record_of(const dpar_call *call, int64_t sequence)
     return r;
 }
 
+/* True if both are the same call. counts: 0 if the ranks may pass different counts. */
+DPARI_FN int dpari_record_same(const dpari_record *a, const dpari_record *b, int counts)
+{
+    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
+           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) &&
+           (!counts || a->count == b->count);
+}
+
 /* Writes "all-reduce #12 of 100 f32 sum", with all that ranks have to agree on. */
 DPARI_FN void dpari_record_text(dpar_text *text, const dpari_record *r)
 {

@@ -2267,6 +2267,9 @@ DPARI_INTERNAL dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name,
 
 /* ==== cuda/launch.c ==== */
 
+/* Writes the messages of errors, selects the device around each call and restores the caller's, and
+ * computes how many blocks a launch has. */
+
 DPARI_INTERNAL dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what,
                                           const char *by)
 {
@@ -2349,6 +2352,11 @@ DPARI_INTERNAL dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st,
 }
 
 /* ==== cuda/box_prepare.c ==== */
+
+/* Brings boxes into the form that kernels need: dims are sorted by their steps in the target and
+ * joined if they are contiguous, and the widest unit that both addresses and all steps allow is
+ * chosen. A box with more than 2^30 units is cut along its last dim, so that indices fit in 31
+ * bits. dpari_cuda_magic replaces the divisions by extents. */
 
 /* One dim of a box while it is prepared, with steps in bytes. */
 struct dpari_cuda_dim {
@@ -2552,6 +2560,11 @@ DPARI_INTERNAL int dpari_cuda_box_fine(const dpar_mem_box *b)
 
 /* ==== cuda/box_overlap.c ==== */
 
+/* Finds out whether two sides of boxes have a byte in common. The difference of their addresses
+ * must then be a sum of multiples of their steps. A bounded search over these sums is exact for
+ * boxes of one array, and assumes an overlap where it would take too long. ../halo/halo_overlap.c
+ * does the same for the arrays of a plan. */
+
 DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b)
 {
     int32_t d;
@@ -2681,6 +2694,10 @@ DPARI_INTERNAL int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box 
 
 /* ==== cuda/kept_moves.c ==== */
 
+/* Finds and keeps launches of moves. A kept move is found by comparing all boxes and the limits of
+ * the device that the launch depends on. The last DPARI_CUDA_KNOWN moves of two or more boxes that
+ * took a single launch are kept, and the oldest is overwritten. */
+
 static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     const size_t bytes = (size_t)a->dims * sizeof a->extent[0];
@@ -2739,6 +2756,11 @@ DPARI_INTERNAL void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int
 }
 
 /* ==== cuda/move_boxes.c ==== */
+
+/* Moves boxes of which none waits for another. Boxes are prepared (box_prepare.c) and collected
+ * until the arguments of a launch are full. A launch uses the smallest type of arguments that holds
+ * its pieces, fewer elements per thread if there is little work, and a kernel that was compiled for
+ * the types if all boxes have the same. */
 
 /* Returns the kernel that is compiled for these types and this operation if all boxes have them,
  * otherwise `other`. */
@@ -2873,6 +2895,15 @@ DPARI_INTERNAL dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_bo
 }
 
 /* ==== cuda/box_frames.c ==== */
+
+/* Finds out how boxes that add to the same elements meet.
+ *
+ * The sides of all boxes are sorted by address, and those whose bytes overlap form a frame. From
+ * the different steps of its sides, the dims of an array are inferred, and each side is expressed
+ * as a box of indices in it. Whether two boxes meet then follows from comparing indices. A frame is
+ * cut at the bounds of all its targets, and for each interval of a dim a set of bits tells which
+ * boxes contain it; the boxes of a cell are the intersection of the sets of its intervals. Called
+ * by move.c and joint_moves.c. */
 
 /* Collects the different steps of all sides of a frame, the shortest first. Returns 0 if there are
  * too many. */
@@ -3141,6 +3172,14 @@ DPARI_INTERNAL int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cu
 }
 
 /* ==== cuda/joint_moves.c ==== */
+
+/* Moves boxes that meet in one launch.
+ *
+ * Each cell of a frame (box_frames.c), joined with its neighbours as long as they are in the same
+ * boxes, is a piece. The arguments of a launch list the pieces and the boxes from which each gets
+ * values, in the order of the boxes. A thread reads its elements, adds the values of these boxes in
+ * that order, and writes them once, so that the result has the same bits as moving the boxes one
+ * after the other. */
 
 /* A box from which threads add values to a piece. */
 template <int DIMS> struct dpari_cuda_giver {
@@ -6689,6 +6728,13 @@ DPARI_INTERNAL dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *ca
 
 /* ==== cuda/block_formats.c ==== */
 
+/* Quantizes blocks to the formats of tensor cores, and back.
+ *
+ * A format is described by the digits of its fraction, its exponents and its largest code
+ * (dpari_cuda_micro_of), and all of them are computed by the same integer arithmetic on the bits of
+ * an f32. Neighbouring lanes of a warp share a block of numbers and find its largest number by
+ * exchanging registers. Called by quantize.c. */
+
 struct dpari_cuda_micro {
     int32_t digits, least, most; /* digits of the fraction; exponents of the smallest normal number,
                                     biased as in F32, and of the largest number, without bias */
@@ -7301,6 +7347,10 @@ DPARI_INTERNAL dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quant
 
 /* ==== cuda/cuda.c ==== */
 
+/* Opens and closes a dpar_cuda, and fills in the tables of functions, whose code is in the other
+ * files of this folder. Opening queries the device, allocates scratch memory for reductions, and
+ * host memory in which launches of moves are kept (kept_moves.c). */
+
 static dpar_status dpari_cuda_wait(void *ctx)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
@@ -7436,6 +7486,12 @@ DPAR_API dpar_status dpar_cuda_free(dpar_cuda *gpu)
 }
 
 /* ==== cuda/measure.c ==== */
+
+/* Measures a device by timing work between two events: copies within the device, to another one and
+ * from the host, a product of matrices by cuBLAS or the caller's function, and empty launches by
+ * the host's clock. The median of several runs counts, and for launches the least. cuBLAS is loaded
+ * only if it is found, and called through declarations of this file, so that its header is not
+ * needed. */
 
 enum { DPARI_CUDA_TIMES = 7 };
 

@@ -317,8 +317,6 @@ enum {
     DPARI_MPI_TAGS = 32000,             /* MPI guarantees tags up to 32767 */
     DPARI_MPI_FINISHED = 2,             /* a value of work->phase and of task->finished */
     DPARI_MPI_LIGHT = 3,                /* a value of work->phase: a request without a task */
-    DPARI_MPI_FEW = 8,                  /* up to this number of messages, the works of a batch are
-                                           on the stack */
     DPARI_MPI_POLLS = 32,   /* polls of a wait after which it yields the core at every poll, because
                                ranks may share cores */
     DPARI_MPI_TAG_NOTE = 0, /* tags on ctx->side: 0 for notes, from 1 on for pieces, */
@@ -556,8 +554,6 @@ DPARI_INTERNAL void dpari_mpi_convert(int32_t to_type, void *to, int32_t type, c
 
 /* error_text - private: writes calls, ranks and the errors of MPI into messages. */
 
-/* Returns the type that the user passed. Data between nodes may be sent as another type. */
-DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task);
 /* Returns the record of a task's call. */
 DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task);
 
@@ -576,8 +572,6 @@ DPARI_INTERNAL void dpari_mpi_put_host(dpar_text *text, const char *host);
 /* Writes "rank 3 on n2". */
 DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank);
 
-/* Sets the message, unless `why` is NULL. */
-DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text);
 /* Sets the message to "`doing` failed: MPI says: " and MPI's text for the error code. Returns
  * DPAR_E_SYSTEM. */
 DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int code);
@@ -595,21 +589,14 @@ DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
 /* Breaks the communicator with this status and message, unless it is broken already: the first
  * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
  * ranks are informed, too. */
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell);
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell);
 /* Breaks the communicator if an MPI call failed, with its code. The message names `task`, or, if it
  * is NULL, what `doing` describes. Returns DPAR_OK for MPI_SUCCESS. */
 DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
                                             const char *doing, int code);
 /* Reads the notes that have arrived. */
 DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
-/* Returns the elements of the first part of a message that is sent in two parts. No message in one
- * part has this length. -1 if no messages are sent in two parts. */
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
-/* Breaks the communicator because a message does not have the expected length. got: its elements,
- * negative if there were more than expected. */
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected);
 /* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
  * and then. Returns 1 if it sent some. A note may break the communicator. now: the time by
  * MPI_Wtime. */
@@ -652,13 +639,6 @@ DPARI_INTERNAL MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task);
     ((t)->block                                                                                    \
          ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
          : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
-/* True if all requests are done. Compares the lengths of messages; an error breaks the
- * communicator. */
-DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
-/* Breaks the communicator if the message of request i does not have the expected length. */
-DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
-/* Breaks the communicator because request i failed. */
-DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
 /* Forgets the requests, which are done, and frees their derived types. */
 DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task);
 
@@ -688,7 +668,8 @@ DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64
 
 /* ==== mpi/task_messages.h ==== */
 
-/* task_messages - private: sends and receives the messages of a task. */
+/* task_messages - private: sends and receives the messages of a task, and compares their lengths.
+ */
 
 /* Chooses the type and count with which n elements of b bytes are sent in one call in which the
  * ranks together move `total` elements. A derived type is freed by dpari_mpi_release_pieces. */
@@ -721,6 +702,18 @@ DPARI_INTERNAL int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, in
  * `from` on. Receives n elements from it into row place[r] of `to`, or row r if place is NULL. */
 DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
                                         const void *from, int64_t step, int64_t n);
+
+/* Breaks the communicator because a message does not have the expected length. got: its elements,
+ * negative if there were more than expected. */
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected);
+/* True if all requests are done. Compares the lengths of messages; an error breaks the
+ * communicator. */
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
+/* Breaks the communicator if the message of request i does not have the expected length. */
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
+/* Breaks the communicator because request i failed. */
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
 
 /* ==== mpi/exchange_v.h ==== */
 
@@ -1002,7 +995,110 @@ DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Com
 /* Sets was[r] to the rank that rank r of `part` has in `context`. */
 DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm part, int32_t *was);
 
+#ifndef DPARI_PAIR_H
+#define DPARI_PAIR_H
+
+/* ==== comm/pair.h ==== */
+
+/* pair - private: what each pair of ranks exchanges in an operation that moves data, as the
+ * engines over MPI and NCCL send it. Header-only, so that only these engines contain the code. */
+
+/* What this rank sends to one rank and receives from it, in elements. Every operation that moves
+ * data is described as an all-to-all in which some messages do not exist. */
+typedef struct dpari_pair {
+    int64_t give, take; /* elements sent and received; -1 if there is no message, which is not the
+                           same as an empty one */
+    int64_t from, to;   /* the first of them in `in` and in `out` */
+    int64_t in, out;    /* elements of the pieces so far; 0 before rank 0 */
+} dpari_pair;
+
+/* Sets *p to the piece of rank r, for r = 0, 1, ... one after the other. */
+DPARI_FN void dpari_pair_next(const dpar_comm *comm, const dpar_call *call, int32_t r,
+                              dpari_pair *p)
+{
+    const int64_t n = call->count;
+    const int root = comm->rank == call->root;
+    int in = 0, out = 0; /* 1: `in` and `out` have a piece for each rank */
+    p->give = p->take = -1;
+    p->from = p->to = 0;
+    switch (call->kind) {
+    case DPAR_CALL_BROADCAST:
+        p->give = root ? n : -1;
+        p->take = r == call->root ? n : -1;
+        break;
+    case DPAR_CALL_GATHER:
+        p->give = r == call->root ? n : -1;
+        out = root;
+        break;
+    case DPAR_CALL_SCATTER:
+        p->take = r == call->root ? n : -1;
+        in = root;
+        break;
+    case DPAR_CALL_ALL_GATHER:
+        p->give = call->variable_counts ? call->out_count[comm->rank] : n;
+        out = 1;
+        break;
+    case DPAR_CALL_ALL_TO_ALL: in = out = 1; break;
+    default: break;
+    }
+    if (in) {
+        p->give = call->variable_counts ? call->in_count[r] : n;
+        p->from = call->variable_counts && call->in_first != NULL ? call->in_first[r] : p->in;
+        p->in += p->give;
+    }
+    if (out) {
+        p->take = call->variable_counts ? call->out_count[r] : n;
+        p->to = call->variable_counts && call->out_first != NULL ? call->out_first[r] : p->out;
+        p->out += p->take;
+    }
+}
+
+#endif /* DPARI_PAIR_H */
+
+#ifndef DPARI_BATCH_NOW_H
+#define DPARI_BATCH_NOW_H
+
+/* ==== comm/batch_now.h ==== */
+
+/* batch_now - private: a batch for which the caller passed no works, in the engines over MPI and
+ * NCCL. Header-only, so that only these engines contain the code. */
+
+/* Posts the calls by the engine's own batch, with works that it allocates, and waits for them.
+ * Returns the first failure. */
+DPARI_FN dpar_status dpari_batch_now(dpar_comm *comm, const dpar_call *calls, int32_t n)
+{
+    enum { FEW = 16 }; /* up to this number, the works are on the stack */
+    dpar_work few[FEW], *works = few;
+    const int64_t bytes = n * (int64_t)sizeof *works;
+    dpar_status status, waited;
+    int32_t i;
+    if (n > FEW) {
+        works = (dpar_work *)dpari_os_pages(bytes);
+        if (works == NULL) {
+            return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls (%ld bytes)",
+                             n, bytes);
+        }
+    }
+    for (i = 0; i < n; i++) { /* so that a wait for one that is not posted returns at once */
+        works[i].self = &works[i];
+        works[i].comm = NULL;
+        works[i].status = DPAR_OK;
+    }
+    status = comm->engine.batch(comm, calls, n, works);
+    waited = dpar_wait_all(works, n);
+    if (works != few) {
+        dpari_os_unmap(works, bytes);
+    }
+    return status < 0 ? status : waited;
+}
+
+#endif /* DPARI_BATCH_NOW_H */
+
 /* ==== mpi/mpi_types.c ==== */
+
+/* Maps the types and operations of dpar to those of MPI. Maxima, minima and sums of 8 bits are
+ * operations that dpar registers with MPI (dpari_mpi_is_own says why); they call the same loops as
+ * the shared-memory engine (../host/kernel.h). */
 
 DPARI_INTERNAL int32_t dpari_mpi_is_half(int32_t type)
 {
@@ -1184,7 +1280,12 @@ DPARI_INTERNAL int64_t dpari_mpi_most(int32_t wide, int32_t op)
 
 /* ==== mpi/error_text.c ==== */
 
-DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
+/* Writes the parts of which the engine's messages consist. The name of a rank's node is found by
+ * translating the rank to its number in the world's first communicator, for which the names were
+ * gathered when that was made (nodes.c). */
+
+/* Returns the type that the user passed. Data between nodes may be sent as another type. */
+static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
     if (task->call.kind == DPAR_CALL_BARRIER) {
         return DPAR_TYPE_NONE;
@@ -1208,20 +1309,11 @@ DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int c
 {
     char words[MPI_MAX_ERROR_STRING + 1];
     int length = 0;
-    dpar_text t;
-    if (why == NULL) {
-        return DPAR_E_SYSTEM;
+    if (MPI_Error_string(code, words, &length) != MPI_SUCCESS) {
+        return dpari_say(DPAR_E_SYSTEM, why, "%s failed: MPI says: %d", doing, (int32_t)code);
     }
-    dpari_text_why(&t, why);
-    dpar_text_put(&t, doing);
-    dpar_text_put(&t, " failed: MPI says: ");
-    if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
-        words[length] = 0;
-        dpar_text_put(&t, words);
-    } else {
-        dpari_text_int(&t, code);
-    }
-    return DPAR_E_SYSTEM;
+    words[length] = 0;
+    return dpari_say(DPAR_E_SYSTEM, why, "%s failed: MPI says: %s", doing, words);
 }
 
 DPARI_INTERNAL int dpari_mpi_class(int code)
@@ -1276,15 +1368,6 @@ DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *con
     dpari_mpi_put_host(text, dpari_mpi_host(context, rank));
 }
 
-DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text)
-{
-    dpar_text t;
-    if (why != NULL) {
-        dpari_text_why(&t, why);
-        dpar_text_put(&t, text);
-    }
-}
-
 DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task)
 {
     dpari_record r = dpari_record_of(&task->call, task->sequence);
@@ -1306,6 +1389,14 @@ DPARI_INTERNAL void dpari_mpi_put_calls(dpar_text *text, const dpari_mpi_ctx *co
 }
 
 /* ==== mpi/notes.c ==== */
+
+/* Breaks communicators, and exchanges notes in long waits.
+ *
+ * A rank that waits for long sends all other ranks a note with its call, and again from time to
+ * time. Each rank compares the notes that it receives with its own call: another call with the same
+ * number is a mismatch, and at the deadline the ranks that sent nothing are the missing ones. A
+ * rank whose communicator breaks sends the reason in the same way. Notes are sent without waiting,
+ * from a buffer for each receiver, and counted, so that closing can receive the last of them. */
 
 static int32_t dpari_mpi_letter_gone(dpari_mpi_letter *l)
 {
@@ -1363,8 +1454,8 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
     dpar_text_put(&t, text);
 }
 
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell)
 {
     dpari_mpi_note note;
     dpar_text t;
@@ -1372,9 +1463,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status s
         return context->comm.status;
     }
     context->comm.status = status;
-    if (text != context->comm.why.text) {
-        dpari_mpi_put_why(&context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     if (tell) {
         memset(&note, 0, sizeof note);
         note.call.state = status;
@@ -1495,11 +1584,9 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
     const dpari_record *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank].call;
-    const dpar_call *call = &task->call;
-    return h != NULL && h->sequence == task->sequence + 1 && h->kind == call->kind &&
-           h->type == dpari_mpi_said_type(task) && h->op == call->op && h->root == call->root &&
-           dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
-           (call->variable_counts || h->count == call->count);
+    const dpari_record mine = dpari_mpi_record_of(task);
+    return h != NULL && h->sequence == task->sequence + 1 &&
+           dpari_record_same(h, &mine, !task->call.variable_counts);
 }
 
 /* Breaks the communicator if a rank has reported another call than this task's as the collective
@@ -1603,34 +1690,6 @@ static void dpari_mpi_late(dpari_mpi_task *task)
         dpari_mpi_put_elsewhere(&t, task);
     }
     dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
-}
-
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
-{
-    return task->ctx->world->at_once > 0
-               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
-               : -1;
-}
-
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected)
-{
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, ": ");
-    dpari_mpi_put_rank(&t, task->ctx, peer);
-    dpar_text_put(&t, " sent ");
-    if (got < 0) {
-        dpar_text_put(&t, "more elements than the ");
-    } else {
-        dpari_text_int(&t, got);
-        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
-                                                          : " elements, not the ");
-    }
-    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
-    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
 
 /* Tells the other ranks that this rank waits in the task's call. */
@@ -1754,6 +1813,14 @@ DPARI_INTERNAL dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *context)
 }
 
 /* ==== mpi/tasks.c ==== */
+
+/* Manages the memory of operations in progress.
+ *
+ * Tasks are kept in a doubly linked list in the order of posting, and used again once they have
+ * ended. A task has space for one request itself, and allocates an array for more. Scratch memory
+ * is returned to the communicator, so that the next operation of the same size allocates nothing. A
+ * task that failed cancels its receives; if MPI still uses a request of it, its memory is never
+ * freed, nor is memory from dpar_comm_alloc (world->held). */
 
 DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task)
 {
@@ -2015,79 +2082,15 @@ DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64
     task->last = task->at + task->len >= count;
 }
 
-DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
-{
-    const dpari_mpi_piece *p = &task->piece[i];
-    MPI_Count got = 0;
-    if (p->expect < 0 || p->whole < 0) {
-        return;
-    }
-    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
-        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
-    }
-}
-
-DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
-{
-    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
-        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
-    } else {
-        dpari_mpi_failed(task->ctx, task, NULL, code);
-    }
-}
-
-/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
- * and the length of the other part then reveals the mismatch. */
-static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
-{
-    int32_t i, all = 1;
-    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
-        int done = 1;
-        if (task->request[i] != MPI_REQUEST_NULL) {
-            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
-            if (code != MPI_SUCCESS) {
-                dpari_mpi_request_failed(task, i, code);
-                return 0;
-            }
-            if (done) {
-                dpari_mpi_measure(task, i);
-            }
-        }
-        all = all && done;
-    }
-    return all && task->ctx->comm.status >= 0;
-}
-
-DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
-{
-    int done = 0, code;
-    int32_t i;
-    if (task->cut) {
-        return dpari_mpi_parts_done(task);
-    }
-    if (task->requests == 1) {
-        code = MPI_Test(task->request, &done, task->state);
-        if (code != MPI_SUCCESS) {
-            dpari_mpi_request_failed(task, 0, code);
-            return 0;
-        }
-    } else {
-        code = MPI_Testall(task->requests, task->request, &done, task->state);
-        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
-            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
-            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
-                dpari_mpi_request_failed(task, i, one);
-                return 0;
-            }
-        }
-    }
-    for (i = 0; done && i < task->requests; i++) {
-        dpari_mpi_measure(task, i);
-    }
-    return done;
-}
-
 /* ==== mpi/task_messages.c ==== */
+
+/* Sends and receives the messages of tasks, and compares their lengths.
+ *
+ * A message between one and two times as long as MPI's limit for sending at once is sent in two
+ * parts (tuning.c). Its first part has a length that no whole message has, so that a receiver that
+ * expects another count notices it. Every receive that is done is compared with the length that it
+ * expected; a difference breaks the communicator with a message that names the call, the rank and
+ * both counts. */
 
 /* Makes a type whose one element holds n elements of `base`: blocks of DPARI_MPI_LIMIT, and a
  * remainder. */
@@ -2157,6 +2160,15 @@ DPARI_INTERNAL int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int t
     p->type = type;
     p->expect = p->whole = n;
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(task));
+}
+
+/* Returns the elements of the first part of a message that is sent in two parts. No message in one
+ * part has this length. -1 if no messages are sent in two parts. */
+static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
+{
+    return task->ctx->world->at_once > 0
+               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
+               : -1;
 }
 
 DPARI_INTERNAL int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
@@ -2244,7 +2256,106 @@ DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const in
     return code;
 }
 
+/* ---- lengths and errors ---- */
+
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected)
+{
+    dpar_why why;
+    dpar_text t;
+    dpari_text_why(&t, &why);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, ": ");
+    dpari_mpi_put_rank(&t, task->ctx, peer);
+    dpar_text_put(&t, " sent ");
+    if (got < 0) {
+        dpar_text_put(&t, "more elements than the ");
+    } else {
+        dpari_text_int(&t, got);
+        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
+                                                          : " elements, not the ");
+    }
+    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
+    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
+}
+
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
+{
+    const dpari_mpi_piece *p = &task->piece[i];
+    MPI_Count got = 0;
+    if (p->expect < 0 || p->whole < 0) {
+        return;
+    }
+    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
+        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
+{
+    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
+        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
+    } else {
+        dpari_mpi_failed(task->ctx, task, NULL, code);
+    }
+}
+
+/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
+ * and the length of the other part then reveals the mismatch. */
+static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
+{
+    int32_t i, all = 1;
+    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
+        int done = 1;
+        if (task->request[i] != MPI_REQUEST_NULL) {
+            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
+            if (code != MPI_SUCCESS) {
+                dpari_mpi_request_failed(task, i, code);
+                return 0;
+            }
+            if (done) {
+                dpari_mpi_measure(task, i);
+            }
+        }
+        all = all && done;
+    }
+    return all && task->ctx->comm.status >= 0;
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
+{
+    int done = 0, code;
+    int32_t i;
+    if (task->cut) {
+        return dpari_mpi_parts_done(task);
+    }
+    if (task->requests == 1) {
+        code = MPI_Test(task->request, &done, task->state);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_request_failed(task, 0, code);
+            return 0;
+        }
+    } else {
+        code = MPI_Testall(task->requests, task->request, &done, task->state);
+        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
+            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
+            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
+                dpari_mpi_request_failed(task, i, one);
+                return 0;
+            }
+        }
+    }
+    for (i = 0; done && i < task->requests; i++) {
+        dpari_mpi_measure(task, i);
+    }
+    return done;
+}
+
 /* ==== mpi/exchange_v.c ==== */
+
+/* Posts the pieces of the _v forms as one message for each pair of ranks: first all receives, then
+ * all sends. A piece that this rank sends to itself is copied. An all_to_all_v in place sends from
+ * a copy of its input. */
 
 static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
 {
@@ -2291,138 +2402,74 @@ DPARI_INTERNAL int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *task)
 DPARI_INTERNAL int32_t dpari_mpi_set_aside(dpari_mpi_task *task, void *copy)
 {
     dpar_call *call = &task->call;
-    int64_t at = 0, next = 0;
-    int32_t r, n = task->ctx->comm.size;
+    dpari_pair p;
+    int64_t at = 0;
+    int32_t r;
     if (copy == NULL) {
         return 0;
     }
-    for (r = 0; r < n; r++) {
-        int64_t begin = call->in_first != NULL ? call->in_first[r] : next;
+    memset(&p, 0, sizeof p);
+    for (r = 0; r < task->ctx->comm.size; r++) {
+        dpari_pair_next(&task->ctx->comm, call, r, &p);
         dpari_mpi_copy(dpari_mpi_at(copy, call->type, at),
-                       dpari_mpi_past(call->in, call->type, begin),
-                       dpari_mpi_bytes(call->type, call->in_count[r]));
-        at += call->in_count[r];
-        next += call->in_count[r];
+                       dpari_mpi_past(call->in, call->type, p.from),
+                       dpari_mpi_bytes(call->type, p.give));
+        at += p.give;
     }
     call->in = copy;
     call->in_first = NULL;
     return 1;
 }
 
-/* True if this rank sends to rank r. In a scatter only the root sends, and in a gather only the
- * root receives. dpari_mpi_gets_from does the same for receiving. */
-static int32_t dpari_mpi_sends_to(const dpari_mpi_task *task, int32_t r)
-{
-    const dpar_call *call = &task->call;
-    switch (call->kind) {
-    case DPAR_CALL_GATHER: return r == call->root;
-    case DPAR_CALL_SCATTER: return task->ctx->comm.rank == call->root;
-    default: return 1;
-    }
-}
-
-static int32_t dpari_mpi_gets_from(const dpari_mpi_task *task, int32_t r)
-{
-    const dpar_call *call = &task->call;
-    switch (call->kind) {
-    case DPAR_CALL_SCATTER: return r == call->root;
-    case DPAR_CALL_GATHER: return task->ctx->comm.rank == call->root;
-    default: return 1;
-    }
-}
-
-/* Returns the elements of the piece from rank r. dpari_mpi_in_piece returns those of the piece for
- * rank r. */
-static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
-{
-    return call->kind == DPAR_CALL_SCATTER ? call->count : call->out_count[r];
-}
-
-static int64_t dpari_mpi_in_piece(const dpar_call *call, int32_t rank, int32_t r)
-{
-    switch (call->kind) {
-    case DPAR_CALL_GATHER: return call->count;
-    case DPAR_CALL_ALL_GATHER: return call->out_count[rank];
-    default: return call->in_count[r];
-    }
-}
-
-/* Returns the element at which piece r begins: 0 with `one`, because there is a single piece;
- * otherwise first[r], or, if `first` is NULL, the pieces follow each other and `next` is the sum of
- * those before. */
-static int64_t dpari_mpi_piece_begin(int32_t one, const int64_t *first, int32_t r, int64_t next)
-{
-    if (one) {
-        return 0;
-    }
-    return first != NULL ? first[r] : next;
-}
-
-/* Posts the receives. Sets *mine and *own to the address and the elements of this rank's piece for
- * itself. */
-static int dpari_mpi_get_pieces(dpari_mpi_task *task, void **mine, int64_t *own)
-{
-    const dpar_call *call = &task->call;
-    int64_t next = 0;
-    int32_t r, code = MPI_SUCCESS, one = call->kind == DPAR_CALL_SCATTER;
-    for (r = 0; r < task->ctx->comm.size && code == MPI_SUCCESS; r++) {
-        int64_t n, begin;
-        if (!dpari_mpi_gets_from(task, r)) {
-            continue;
-        }
-        n = dpari_mpi_out_piece(call, r);
-        begin = dpari_mpi_piece_begin(one, call->out_first, r, next);
-        next += n;
-        if (r == task->ctx->comm.rank) {
-            *mine = dpari_mpi_at(call->out, call->type, begin);
-            *own = n;
-        } else {
-            code = dpari_mpi_recv_piece(task, task->ctx->side, dpari_mpi_piece_tag(task), r,
-                                        dpari_mpi_at(call->out, call->type, begin), n);
-        }
-    }
-    return code;
-}
-
 DPARI_INTERNAL int dpari_mpi_exchange(dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_mpi_ctx *context = task->ctx;
-    int32_t r, one = call->kind == DPAR_CALL_GATHER || call->kind == DPAR_CALL_ALL_GATHER;
-    int64_t next = 0, own = 0;
-    void *mine = NULL;
-    int code;
+    const dpar_comm *comm = &task->ctx->comm;
+    MPI_Comm side = task->ctx->side;
+    const int tag = dpari_mpi_piece_tag(task);
+    dpari_pair p;
+    int32_t r, code = MPI_SUCCESS;
     task->last = 1;
-    if (!dpari_mpi_reserve(task, 2 * context->comm.size) ||
+    if (!dpari_mpi_reserve(task, 2 * comm->size) ||
         (call->kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
          !dpari_mpi_set_aside(task, dpari_mpi_scratch(task, dpari_mpi_aside_bytes(task))))) {
         return MPI_ERR_NO_MEM;
     }
-    code = dpari_mpi_get_pieces(task, &mine, &own);
-    for (r = 0; r < context->comm.size && code == MPI_SUCCESS; r++) {
-        int64_t n, begin;
-        const void *from;
-        if (!dpari_mpi_sends_to(task, r)) {
-            continue;
+    memset(&p, 0, sizeof p);
+    for (r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
+        dpari_pair_next(comm, call, r, &p);
+        if (p.take >= 0 && r != comm->rank) {
+            code = dpari_mpi_recv_piece(task, side, tag, r,
+                                        dpari_mpi_at(call->out, call->type, p.to), p.take);
         }
-        n = dpari_mpi_in_piece(call, context->comm.rank, r);
-        begin = dpari_mpi_piece_begin(one, call->in_first, r, next);
-        next += n;
-        from = dpari_mpi_past(call->in, call->type, begin);
-        if (r == context->comm.rank && n != own) {
-            dpari_mpi_mismatch(task, r, n, own);
+    }
+    memset(&p, 0, sizeof p);
+    for (r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
+        const void *from;
+        dpari_pair_next(comm, call, r, &p);
+        from = dpari_mpi_past(call->in, call->type, p.from);
+        if (r == comm->rank && p.give != p.take) {
+            dpari_mpi_mismatch(task, r, p.give, p.take);
             return MPI_SUCCESS;
         }
-        if (r == context->comm.rank) {
-            dpari_mpi_copy(mine, from, dpari_mpi_bytes(call->type, n));
-        } else {
-            code = dpari_mpi_send_piece(task, context->side, dpari_mpi_piece_tag(task), r, from, n);
+        if (r == comm->rank && p.give > 0) {
+            dpari_mpi_copy(dpari_mpi_at(call->out, call->type, p.to), from,
+                           dpari_mpi_bytes(call->type, p.give));
+        } else if (r != comm->rank && p.give >= 0) {
+            code = dpari_mpi_send_piece(task, side, tag, r, from, p.give);
         }
     }
     return code;
 }
 
 /* ==== mpi/mpi_collectives.c ==== */
+
+/* Carries operations by MPI's own collectives.
+ *
+ * Data that is only moved is sent as unsigned integers of the same size, and more elements than MPI
+ * can count as one element of a derived type. Reductions run in blocks that MPI can count. 16-bit
+ * floats are converted to f32, reduced, and rounded once. MPI_IN_PLACE is used only where all ranks
+ * can use it, because in dpar each rank may call in place or not. */
 
 static int dpari_mpi_call_barrier(dpari_mpi_task *task)
 {
@@ -2735,6 +2782,12 @@ DPARI_INTERNAL void dpari_mpi_scatter_staged_land(dpari_mpi_task *task)
 
 /* ==== mpi/rank_order.c ==== */
 
+/* Reduces by this engine's own messages, in three ways: a small input is gathered by all ranks, a
+ * small all-reduce of many ranks doubles the groups that share a sum, and in a large reduction each
+ * rank adds one piece of each block. The inputs are stored as rows in the order of ranks and added
+ * by the loops of the shared-memory engine (../host/kernel.h), so that all ranks get the same bits.
+ * levels.c uses the same functions with the nodes in place of the ranks. */
+
 DPARI_INTERNAL void dpari_mpi_reduce_rows(dpari_mpi_task *task, void *out, int64_t stride,
                                           int64_t n)
 {
@@ -2995,6 +3048,15 @@ DPARI_INTERNAL void dpari_mpi_ordered_scatter_land(dpari_mpi_task *task)
 }
 
 /* ==== mpi/levels.c ==== */
+
+/* Runs collectives by levels: each operation is a list of calls in the node's memory, before and
+ * after messages between the ranks of a lane.
+ *
+ * dpari_mpi_levels_step posts one step after the other. FIRST and LAST are calls of the
+ * shared-memory engine on the communicator of the node (`inside`), and BETWEEN uses the messages
+ * and reductions of task_messages.c and rank_order.c, with the ranks of the lane in place of all
+ * ranks. DPARI_MPI_TRADES uses BETWEEN alone, with all ranks as one lane. The sections below
+ * describe the steps of each operation. */
 
 /* Breaks the communicator because an operation in the node's memory has failed. Its message already
  * uses the rank numbers of ctx (dpari_group_call). */
@@ -3557,6 +3619,13 @@ DPARI_INTERNAL void dpari_mpi_levels_land(dpari_mpi_task *task)
 
 /* ==== mpi/all_to_all_v.c ==== */
 
+/* Runs an all_to_all_v by nodes, in the three legs that all_to_all_v.h describes.
+ *
+ * The offsets of the user's pieces are computed on the first leg and kept in task->pieces. The
+ * slots, the pieces that do not fit into them and the messages are parts of one block of scratch
+ * memory, whose layout dpari_mpi_deals_of computes again for each leg from numbers that do not
+ * change. Called by progress.c. */
+
 typedef struct dpari_mpi_deals {
     int32_t ranks;        /* number of ranks of this node */
     int32_t served;       /* the most ranks of other nodes for which a rank of this node carries
@@ -4063,6 +4132,12 @@ DPARI_INTERNAL void dpari_mpi_deal_compare(dpari_mpi_task *task)
 
 /* ==== mpi/check.c ==== */
 
+/* Compares the calls of all ranks by one all-reduce over the side communicator. Each rank passes
+ * the fields of its call and their negatives, so that one maximum gives the largest and the
+ * smallest value of each field; the calls are the same if these are equal. If they differ, all
+ * ranks know it, and an all-gather of the calls provides those that the message names. Called by
+ * progress.c before the first step of an operation. */
+
 /* Returns a hash of the piece sizes, for the calls in which they must be equal on all ranks. */
 static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
 {
@@ -4127,19 +4202,14 @@ static int dpari_mpi_ask_all(dpari_mpi_task *task)
                         task->calls, bytes, MPI_BYTE, context->side);
 }
 
-static int32_t dpari_mpi_same_call(const dpari_record *a, const dpari_record *b)
-{
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           a->tag == b->tag && a->count == b->count && a->state == b->state;
-}
-
 static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
     const dpari_record *a = task->calls;
     int32_t r = 1;
     dpar_why why;
     dpar_text s;
-    while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
+    while (r + 1 < task->ctx->comm.size && a->state == task->calls[r].state &&
+           dpari_record_same(a, &task->calls[r], 1)) {
         r++;
     }
     dpari_text_why(&s, &why);
@@ -4175,6 +4245,11 @@ DPARI_INTERNAL int32_t dpari_mpi_check_step(dpari_mpi_task *task, int *code)
 }
 
 /* ==== mpi/paths.c ==== */
+
+/* Chooses the path of a call. Everything within a node goes through its memory. Other collectives
+ * are run by nodes where ranks are distributed evenly enough, by this engine's own messages if
+ * there are few ranks or the pieces are long, and otherwise by MPI's collectives. Reductions whose
+ * order of additions matters (rank_order, and 16-bit floats of few ranks) use rank_order.c. */
 
 /* True if an operation with pieces of `piece` bytes uses messages from each rank to each other
  * rank. */
@@ -4327,6 +4402,11 @@ DPARI_INTERNAL dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *context, const dpar_
 }
 
 /* ==== mpi/point_to_point.c ==== */
+
+/* Keeps messages without a task in a list of works, the newest first. A work holds its MPI request
+ * and the number of its record. Whenever tasks advance, all of these messages are tested, because
+ * MPI advances them only when it is called. A message that fails, or has another length than
+ * expected, becomes a task, which writes the error. */
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)
 {
@@ -4505,6 +4585,14 @@ DPARI_INTERNAL void dpari_mpi_light_look(dpar_work *work, int64_t look)
 }
 
 /* ==== mpi/progress.c ==== */
+
+/* Advances tasks step by step, in the order in which they were posted.
+ *
+ * A step posts requests; when all of them are done, its data is processed, and the next step is
+ * posted. The two switches below select the functions of the task's path. A collective begins only
+ * when all steps of the collectives before it on its communicator are posted (ctx->unfed), and it
+ * is skipped in a pass in which an earlier one did not finish posting. After a few polls, a wait
+ * also looks after notes and the deadline. */
 
 static int dpari_mpi_post_step(dpari_mpi_task *task)
 {
@@ -4714,6 +4802,14 @@ DPARI_INTERNAL dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *context, const dpa
 
 /* ==== mpi/nodes.c ==== */
 
+/* Finds out which ranks share the memory of a node, and names the nodes.
+ *
+ * MPI_Comm_split_type reports the ranks of a node. Because containers and machines with the same
+ * name deceive it, a rank then publishes a name that only processes of its node see, and the ranks
+ * that do not see it are split off. The ranks that remain make a communicator of the shared-memory
+ * engine, as a job that was started by dpar. All ranks then gather the lowest rank of each rank's
+ * node, from which they compute the same tables of nodes and lanes. */
+
 DPARI_INTERNAL int dpari_mpi_env(const char *name)
 {
     const char *text;
@@ -4762,7 +4858,7 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
         return dpari_mpi_say(why, "comparing the results of all ranks", code);
     }
     if (worst.status < 0) {
-        dpari_mpi_put_why(why, said->text);
+        (void)dpari_repeat((dpar_status)worst.status, why, said->text);
     }
     return (dpar_status)worst.status;
 }
@@ -4874,11 +4970,11 @@ DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, 
     memset(flat, 0, sizeof *flat);
     memset(&options, 0, sizeof options);
     if (o->flat) {
-        dpari_mpi_put_why(flat, "flat = 1 or DPAR_MPI_FLAT is set");
+        (void)dpari_repeat(DPAR_OK, flat, "flat = 1 or DPAR_MPI_FLAT is set");
         return NULL;
     }
     if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
-        dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
+        (void)dpari_repeat(DPAR_OK, flat, "MPI cannot tell which ranks share memory");
         return NULL;
     }
     MPI_Comm_size(own, &size);
@@ -4886,7 +4982,7 @@ DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, 
     first = here == 0;
     if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
         (all == size && size > 1)) {
-        dpari_mpi_put_why(flat, "no two ranks are on the same node");
+        (void)dpari_repeat(DPAR_OK, flat, "no two ranks are on the same node");
     } else {
         options.timeout_s = DPARI_MPI_MEETING;
         if (o->timeout_s > 0) {
@@ -5092,6 +5188,10 @@ DPARI_INTERNAL dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *context)
 }
 
 /* ==== mpi/tuning.c ==== */
+
+/* Measures which sizes are faster by which path. Each measurement tries a few sizes, takes the
+ * shortest of several times by one rank's clock, and sends that rank's result to all, because all
+ * ranks must choose the same path. Only paths that give the same bits depend on it. */
 
 /* Returns zeroed memory on all ranks. Returns NULL on all, and breaks the communicator, if one has
  * none. Collective. */
@@ -5349,6 +5449,13 @@ DPARI_INTERNAL dpar_status dpari_mpi_find_lanes(dpar_comm *comm)
 
 /* ==== mpi/engine_calls.c ==== */
 
+/* Implements the functions of dpar_engine that do not make or free communicators.
+ *
+ * A message is posted as a plain MPI request if possible (point_to_point.c), and every other call
+ * becomes a task (progress.c). A blocking collective is a task without a work. Memory is that of
+ * the node's communicator, so that the node's ranks can access it; without one it is the C
+ * library's, with a header that links it into the world's list. */
+
 /* Fails with DPAR_E_ARG, and a message, for a tag that MPI does not allow. */
 static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *context, const dpar_call *call)
 {
@@ -5460,62 +5567,21 @@ DPARI_INTERNAL dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return status < 0 ? status : dpari_mpi_wait(&work);
 }
 
-/* Posts the calls up to the first that fails. Returns how many were posted. */
-static int32_t dpari_mpi_post_all(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n,
-                                  dpar_work *works, dpar_status *status)
-{
-    int32_t i;
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_tag_fits(context, &calls[i]);
-        if (*status < 0) {
-            return 0;
-        }
-    }
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_post_one(context, &calls[i], &works[i]);
-        if (*status < 0) {
-            return i;
-        }
-    }
-    return n;
-}
-
-/* Posts all calls and waits for them. Returns the first failure. */
-static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n)
-{
-    dpar_work few[DPARI_MPI_FEW], *own = few;
-    dpar_status status = DPAR_OK;
-    int32_t i, posted;
-    if (n > DPARI_MPI_FEW) {
-        own = (dpar_work *)malloc((size_t)n * sizeof *own);
-        if (own == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *own);
-        }
-    }
-    posted = dpari_mpi_post_all(context, calls, n, own, &status);
-    for (i = 0; i < posted; i++) {
-        const dpar_status one = dpari_mpi_wait(&own[i]);
-        if (status >= 0) {
-            status = one;
-        }
-    }
-    if (own != few) {
-        free(own);
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                            dpar_work *works)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpar_status status = DPAR_OK;
+    int32_t i;
     if (works == NULL) {
-        return dpari_mpi_batch_now(context, calls, n);
+        return dpari_batch_now(comm, calls, n);
     }
-    (void)dpari_mpi_post_all(context, calls, n, works, &status);
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_mpi_tag_fits(context, &calls[i]);
+    }
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_mpi_post_one(context, &calls[i], &works[i]);
+    }
     return status;
 }
 
@@ -5595,10 +5661,8 @@ DPARI_INTERNAL dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 
 DPARI_INTERNAL void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpar_why why;
-    dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
-    dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
+    dpari_mpi_break(dpari_mpi_ctx_of(comm), status < 0 ? status : (dpar_status)DPAR_E_PEER,
+                    text != NULL ? text : "aborted", 1);
 }
 
 DPARI_INTERNAL void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
@@ -5632,6 +5696,14 @@ DPARI_INTERNAL void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
 }
 
 /* ==== mpi/closing.c ==== */
+
+/* Frees a communicator in an order that leaves no rank waiting.
+ *
+ * A barrier comes first, so that all ranks have begun to close. Then all notes that are still on
+ * their way are received, works that nobody has waited for are ended, the node's communicator is
+ * closed, and at last MPI's communicators are freed. If the communicator is broken, or MPI is
+ * finalised, the steps that need other ranks are left out. Memory that MPI may still use is kept
+ * for ever. The data of the world is freed with its last communicator. */
 
 /* Ends works of the context that nobody has waited for. Keeps their memory, because MPI may still
  * use it. Returns their number. */
@@ -5806,6 +5878,10 @@ DPARI_INTERNAL dpar_status dpari_mpi_close(dpar_comm *comm)
 
 /* ==== mpi/shrink.c ==== */
 
+/* Shrinks a communicator by ULFM, the fault tolerance of Open MPI 5: breaks it, so that no rank
+ * waits in it any more, agrees with the ranks that are left, with a deadline, and lets MPI make a
+ * communicator of them. Without ULFM it only reports that. */
+
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
 /* Waits, with the deadline, until all remaining ranks have called shrink. MPIX_Comm_shrink has no
  * deadline. */
@@ -5857,9 +5933,9 @@ DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Com
 {
     (void)context;
     (void)part;
-    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
-                           "nodes cannot continue after a rank has died");
-    return DPAR_E_SYSTEM;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several nodes "
+                     "cannot continue after a rank has died");
 }
 #endif
 
@@ -5879,6 +5955,15 @@ DPARI_INTERNAL void dpari_mpi_shrink_map(const dpari_mpi_ctx *context, MPI_Comm 
 }
 
 /* ==== mpi/mpi_make.c ==== */
+
+/* Makes, splits and shrinks communicators over MPI.
+ *
+ * All ranks first compare their options, and find out which of them share memory (nodes.c). If all
+ * ranks share one node's memory, the shared-memory engine's communicator is returned, and nothing
+ * of this engine remains. Otherwise the first communicator makes the world, finds its nodes, and
+ * measures which paths are faster (tuning.c). A split does the same without the measurements. Each
+ * step that may fail on one rank is followed by a comparison of the results, so that all ranks fail
+ * together. */
 
 static int32_t dpari_mpi_tag_most(MPI_Comm comm)
 {
@@ -5961,7 +6046,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
         }
     }
     if (status < 0) {
-        dpari_mpi_put_why(why, (*out)->why.text);
+        (void)dpari_repeat(status, why, (*out)->why.text);
         (void)dpari_mpi_close(*out);
         *out = NULL;
     }
@@ -6224,6 +6309,10 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
 #define DPAR_MPI_GRID_DONE
 
 /* ==== mpi/mpi_grid.c ==== */
+
+/* Makes a communicator from the process grid, and a grid on it. Dims, parts and periodicity are
+ * copied from the process grid to the description, in reverse for DPAR_ORDER_FIRST_FASTEST. The
+ * grid owns the communicator, so that dpar_grid_free frees both. */
 
 #include <string.h>
 

@@ -712,6 +712,17 @@ DPARI_FN void dpari_nccl_unlock(dpari_nccl_world *world)
     (void)pthread_mutex_unlock(&world->lock);
 }
 
+/* ==== nccl/lent_flags.h ==== */
+
+/* lent_flags - private: the flags in lent memory, for which the streams of neighbours wait. */
+
+/* Returns the bytes of all flags behind lent memory. */
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
+
+/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
+ * that will not come. */
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
+
 /* ==== nccl/failure.h ==== */
 
 /* failure - private: how calls fail, and how communicators break. */
@@ -725,13 +736,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing
 /* Sets the communicator's message and returns the status, without breaking it. */
 DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
                                              const char *what);
-/* Returns the bytes of all flags behind lent memory. */
-DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
-
-/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
- * that will not come. */
-DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
-
 /* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
  * which waits for all kernels of the device, including those of other communicators. The abort
  * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The
@@ -1133,11 +1137,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* card - private: what rank 0 sends to all ranks so that they can communicate: dpari_nccl_card. */
 
-#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
-
-/* Returns the 64-bit FNV-1a hash of a text, but never 0. */
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
-
 /* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,
@@ -1195,9 +1194,6 @@ DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context);
 /* Does what dpar_comm_split does. */
 DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
                                             dpar_comm **out);
-/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why);
 
 /* ==== nccl/lent_memory.h ==== */
 
@@ -1256,7 +1252,111 @@ DPARI_INTERNAL void dpari_nccl_meet_failed(dpari_nccl_world *world, const dpar_n
 DPARI_INTERNAL dpar_status dpari_nccl_meet(dpari_nccl_world *world, const dpar_nccl_rendezvous *m,
                                            dpari_nccl_ctx **out, dpar_why *why);
 
+#ifndef DPARI_PAIR_H
+#define DPARI_PAIR_H
+
+/* ==== comm/pair.h ==== */
+
+/* pair - private: what each pair of ranks exchanges in an operation that moves data, as the
+ * engines over MPI and NCCL send it. Header-only, so that only these engines contain the code. */
+
+/* What this rank sends to one rank and receives from it, in elements. Every operation that moves
+ * data is described as an all-to-all in which some messages do not exist. */
+typedef struct dpari_pair {
+    int64_t give, take; /* elements sent and received; -1 if there is no message, which is not the
+                           same as an empty one */
+    int64_t from, to;   /* the first of them in `in` and in `out` */
+    int64_t in, out;    /* elements of the pieces so far; 0 before rank 0 */
+} dpari_pair;
+
+/* Sets *p to the piece of rank r, for r = 0, 1, ... one after the other. */
+DPARI_FN void dpari_pair_next(const dpar_comm *comm, const dpar_call *call, int32_t r,
+                              dpari_pair *p)
+{
+    const int64_t n = call->count;
+    const int root = comm->rank == call->root;
+    int in = 0, out = 0; /* 1: `in` and `out` have a piece for each rank */
+    p->give = p->take = -1;
+    p->from = p->to = 0;
+    switch (call->kind) {
+    case DPAR_CALL_BROADCAST:
+        p->give = root ? n : -1;
+        p->take = r == call->root ? n : -1;
+        break;
+    case DPAR_CALL_GATHER:
+        p->give = r == call->root ? n : -1;
+        out = root;
+        break;
+    case DPAR_CALL_SCATTER:
+        p->take = r == call->root ? n : -1;
+        in = root;
+        break;
+    case DPAR_CALL_ALL_GATHER:
+        p->give = call->variable_counts ? call->out_count[comm->rank] : n;
+        out = 1;
+        break;
+    case DPAR_CALL_ALL_TO_ALL: in = out = 1; break;
+    default: break;
+    }
+    if (in) {
+        p->give = call->variable_counts ? call->in_count[r] : n;
+        p->from = call->variable_counts && call->in_first != NULL ? call->in_first[r] : p->in;
+        p->in += p->give;
+    }
+    if (out) {
+        p->take = call->variable_counts ? call->out_count[r] : n;
+        p->to = call->variable_counts && call->out_first != NULL ? call->out_first[r] : p->out;
+        p->out += p->take;
+    }
+}
+
+#endif /* DPARI_PAIR_H */
+
+#ifndef DPARI_BATCH_NOW_H
+#define DPARI_BATCH_NOW_H
+
+/* ==== comm/batch_now.h ==== */
+
+/* batch_now - private: a batch for which the caller passed no works, in the engines over MPI and
+ * NCCL. Header-only, so that only these engines contain the code. */
+
+/* Posts the calls by the engine's own batch, with works that it allocates, and waits for them.
+ * Returns the first failure. */
+DPARI_FN dpar_status dpari_batch_now(dpar_comm *comm, const dpar_call *calls, int32_t n)
+{
+    enum { FEW = 16 }; /* up to this number, the works are on the stack */
+    dpar_work few[FEW], *works = few;
+    const int64_t bytes = n * (int64_t)sizeof *works;
+    dpar_status status, waited;
+    int32_t i;
+    if (n > FEW) {
+        works = (dpar_work *)dpari_os_pages(bytes);
+        if (works == NULL) {
+            return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls (%ld bytes)",
+                             n, bytes);
+        }
+    }
+    for (i = 0; i < n; i++) { /* so that a wait for one that is not posted returns at once */
+        works[i].self = &works[i];
+        works[i].comm = NULL;
+        works[i].status = DPAR_OK;
+    }
+    status = comm->engine.batch(comm, calls, n, works);
+    waited = dpar_wait_all(works, n);
+    if (works != few) {
+        dpari_os_unmap(works, bytes);
+    }
+    return status < 0 ? status : waited;
+}
+
+#endif /* DPARI_BATCH_NOW_H */
+
 /* ==== nccl/library.c ==== */
+
+/* Loads NCCL with dlopen, or takes the addresses of the linked functions (DPAR_NCCL_LINK). The
+ * lists of library.h name the functions of each version. Functions that are newer than the
+ * library's own version are removed again, because a library may contain some that it does not
+ * support yet. */
 
 #if defined(DPAR_NCCL_LINK)
 #if NCCL_VERSION_CODE >= 22902 /* it is declared only in nccl_device.h, which is C++ */
@@ -1361,11 +1461,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 
 DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
-    dpari_text_int(text, version / 10000);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version / 100 % 100);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version % 100);
+    dpari_text_say(text, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
@@ -1388,7 +1484,38 @@ DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
     return DPAR_OK;
 }
 
+/* ==== nccl/lent_flags.c ==== */
+
+/* Ends waits for ranks that will not come. Behind the flags in lent memory are as many words of
+ * value 1. Copying them over the flags, on a stream of their own, lets every wait return. */
+
+enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c says why */
+
+DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
+{
+    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
+}
+
+DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
+{
+    const dpari_nccl_memory *memory;
+    uint32_t left = 0;
+    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
+        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
+            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
+            char *at = (char *)memory->memory + memory->flags;
+            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
+            left |= world->flying != NULL;
+        }
+    }
+    DPARI_STORE(&world->frees, left);
+}
+
 /* ==== nccl/failure.c ==== */
+
+/* Breaks communicators. The first error is kept; it sets the status, wakes the watchdog, which
+ * informs the other ranks, and ends NCCL's operations, so that the streams continue. NCCL's abort
+ * runs in a thread of its own, and the communicator is freed once that thread has ended. */
 
 DPARI_INTERNAL void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
                                    ncclResult_t code)
@@ -1417,28 +1544,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_statu
                                              const char *what)
 {
     return dpari_repeat(status, &context->comm.why, what);
-}
-
-enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c */
-
-DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
-{
-    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
-}
-
-DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
-{
-    const dpari_nccl_memory *memory;
-    uint32_t left = 0;
-    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
-        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
-            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
-            char *at = (char *)memory->memory + memory->flags;
-            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
-            left |= world->flying != NULL;
-        }
-    }
-    DPARI_STORE(&world->frees, left);
 }
 
 /* Wakes the watchdog, which informs the other ranks. */
@@ -1512,9 +1617,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status
     if (DPARI_LOAD(&context->comm.status) < 0) {
         return context->comm.status;
     }
-    if (text != context->comm.why.text) {
-        (void)dpari_repeat(status, &context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     DPARI_STORE(&context->comm.status, status);
     context->told = !tell;
     if (tell) {
@@ -1574,6 +1677,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_broke(dpari_nccl_ctx *context, const 
 }
 
 /* ==== nccl/settle.c ==== */
+
+/* Polls NCCL. Communicators do not block, so that a call may return ncclInProgress; it is complete
+ * when ncclCommGetAsyncError returns something else. A poll first only yields the core, and later
+ * sleeps. */
 
 DPARI_INTERNAL void dpari_nccl_nap(void)
 {
@@ -1648,6 +1755,11 @@ DPARI_INTERNAL ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *context)
 }
 
 /* ==== nccl/operation.c ==== */
+
+/* Enqueues operations between two events. The slots and their events are made once, with the world.
+ * A slot is in the list of operations in progress until its `done` event was seen to be reached,
+ * and is free again when, in addition, no work refers to it. The lock is held from dpari_nccl_begin
+ * to dpari_nccl_end, so that operations of several communicators do not mix on the stream. */
 
 DPARI_INTERNAL cudaError_t dpari_nccl_query(cudaEvent_t event)
 {
@@ -1845,6 +1957,10 @@ DPARI_INTERNAL dpar_status dpari_nccl_await(dpari_nccl_slot *slot)
 
 /* ==== nccl/run.c ==== */
 
+/* Calls NCCL for an operation and keeps the first error, so that the callers need not check each
+ * call: after an error, all further calls do nothing. A call that NCCL has not completed yet is
+ * polled (settle.c), except in a group, whose end is polled instead. */
+
 DPARI_INTERNAL int dpari_nccl_well(const dpari_nccl_run *run)
 {
     return run->code == ncclSuccess && run->cuda == cudaSuccess && run->status >= 0;
@@ -1942,6 +2058,14 @@ DPARI_INTERNAL dpar_status dpari_nccl_result(const dpari_nccl_run *run)
 
 /* ==== nccl/collective.c ==== */
 
+/* Enqueues collectives on device memory.
+ *
+ * NCCL's own collectives are used where they exist. What NCCL lacks is composed: forms with
+ * different counts from a group of sends and receives, of broadcasts or of reductions; an
+ * all-to-all in place from blocks that are received into scratch memory; and reductions in rank
+ * order from an all-to-all of blocks, which reduce_mem adds, and broadcasts of the sums. Data that
+ * is only moved is sent as bytes. */
+
 static ncclDataType_t dpari_nccl_type(int32_t type)
 {
     switch (type) {
@@ -1969,77 +2093,19 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     }
 }
 
-/* Returns the number of elements in piece r. dpari_nccl_begin_of returns the element at which it
- * begins. */
-static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
-{
-    return call->variable_counts && counts != NULL ? counts[r] : call->count;
-}
-
-static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
-                                   const int64_t *begins, int32_t r)
-{
-    int64_t sum = 0;
-    int32_t i;
-    if (!call->variable_counts || counts == NULL) {
-        return call->count * r;
-    }
-    if (begins != NULL) {
-        return begins[r];
-    }
-    for (i = 0; i < r; i++) {
-        sum += counts[i];
-    }
-    return sum;
-}
-
-/* Sets *p to what this rank sends to rank r and receives from it, as addresses and bytes. Every
- * operation that moves data is described as an all-to-all, in which most pieces may be empty. */
-static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
-                                dpari_nccl_piece *p)
-{
-    const int32_t me = context->comm.rank, root = call->root;
-    const int64_t unit = dpar_type_bytes(call->type);
-    int64_t give = 0, take = 0, from = 0, to = 0;
-    switch (call->kind) {
-    case DPAR_CALL_BROADCAST:
-        give = me == root ? call->count : 0;
-        take = r == root ? call->count : 0;
-        break;
-    case DPAR_CALL_GATHER:
-        give = r == root ? call->count : 0;
-        take = me == root ? dpari_nccl_count(call, call->out_count, r) : 0;
-        to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_first, r) : 0;
-        break;
-    case DPAR_CALL_SCATTER:
-        give = me == root ? dpari_nccl_count(call, call->in_count, r) : 0;
-        from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_first, r) : 0;
-        take = r == root ? call->count : 0;
-        break;
-    case DPAR_CALL_ALL_GATHER:
-        give = dpari_nccl_count(call, call->out_count, me);
-        take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-        break;
-    case DPAR_CALL_ALL_TO_ALL:
-        give = dpari_nccl_count(call, call->in_count, r);
-        from = dpari_nccl_begin_of(call, call->in_count, call->in_first, r);
-        take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-        break;
-    default: break;
-    }
-    p->give = give * unit;
-    p->take = take * unit;
-    p->from = give > 0 ? (const char *)call->in + from * unit : NULL;
-    p->to = take > 0 ? (char *)call->out + to * unit : NULL;
-}
-
 DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
 {
+    const int64_t unit = dpar_type_bytes(call->type);
+    dpari_pair one;
     int32_t r;
+    memset(&one, 0, sizeof one);
     for (r = 0; r < context->comm.size; r++) {
-        dpari_nccl_piece_of(context, call, r, &context->piece[r]);
+        dpari_nccl_piece *p = &context->piece[r];
+        dpari_pair_next(&context->comm, call, r, &one);
+        p->give = one.give > 0 ? one.give * unit : 0;
+        p->take = one.take > 0 ? one.take * unit : 0;
+        p->from = p->give > 0 ? (const char *)call->in + one.from * unit : NULL;
+        p->to = p->take > 0 ? (char *)call->out + one.to * unit : NULL;
     }
 }
 
@@ -2124,6 +2190,7 @@ DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar
                                        int32_t r, int64_t *begin)
 {
     const int64_t n = call->count / context->comm.size, more = call->count % context->comm.size;
+    int32_t i;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
         *begin = n * r + (r < more ? r : more);
         return n + (r < more);
@@ -2132,8 +2199,11 @@ DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar
         *begin = 0;
         return r == call->root ? call->count : 0;
     }
-    *begin = dpari_nccl_begin_of(call, call->in_count, NULL, r);
-    return dpari_nccl_count(call, call->in_count, r);
+    *begin = call->variable_counts ? 0 : call->count * r;
+    for (i = 0; call->variable_counts && i < r; i++) {
+        *begin += call->in_count[i];
+    }
+    return call->variable_counts ? call->in_count[r] : call->count;
 }
 
 static void dpari_nccl_add_block(dpari_nccl_run *run, void *to, const void *from, int64_t count,
@@ -2223,28 +2293,27 @@ static void dpari_nccl_by_piece(dpari_nccl_run *run)
 {
     dpari_nccl_ctx *context = run->c;
     const dpar_call *call = run->call;
-    const ncclDataType_t type = dpari_nccl_type(call->type);
+    const int32_t me = context->comm.rank;
     int32_t r;
+    dpari_nccl_pieces(context, call);
     dpari_nccl_open(run);
     for (r = 0; r < context->comm.size && dpari_nccl_well(run); r++) {
-        if (call->kind == DPAR_CALL_ALL_GATHER && call->out_count[r] > 0) {
-            char *to = (char *)call->out +
-                       run->unit * dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-            dpari_nccl_took(run,
-                            run->api->Broadcast(r == context->comm.rank ? call->in : to, to,
-                                                (size_t)(call->out_count[r] * run->unit), ncclUint8,
-                                                (int)r, context->nccl, run->stream),
-                            1);
-        } else if (call->kind == DPAR_CALL_REDUCE_SCATTER && call->in_count[r] > 0) {
-            const char *from = (const char *)call->in +
-                               run->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
-            dpari_nccl_took(run,
-                            run->api->Reduce(from, r == context->comm.rank ? call->out : NULL,
-                                             (size_t)call->in_count[r], type,
-                                             dpari_nccl_op(call->op), (int)r, context->nccl,
-                                             run->stream),
-                            1);
+        const dpari_nccl_piece *p = &context->piece[r];
+        ncclResult_t code = ncclSuccess;
+        int64_t begin, n = 0;
+        if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
+            n = dpari_nccl_part(context, call, r, &begin);
         }
+        if (p->take > 0) {
+            code = run->api->Broadcast(r == me ? call->in : p->to, p->to, (size_t)p->take,
+                                       ncclUint8, (int)r, context->nccl, run->stream);
+        } else if (n > 0) {
+            code =
+                run->api->Reduce((const char *)call->in + begin * run->unit,
+                                 r == me ? call->out : NULL, (size_t)n, dpari_nccl_type(call->type),
+                                 dpari_nccl_op(call->op), (int)r, context->nccl, run->stream);
+        }
+        dpari_nccl_took(run, code, 1);
     }
     dpari_nccl_shut(run);
 }
@@ -2252,22 +2321,20 @@ static void dpari_nccl_by_piece(dpari_nccl_run *run)
 static void dpari_nccl_reduce(dpari_nccl_run *run)
 {
     const dpar_call *call = run->call;
+    const dpari_nccl_api *api = run->api;
     const ncclDataType_t type = dpari_nccl_type(call->type);
     const ncclRedOp_t op = dpari_nccl_op(call->op);
     const size_t n = (size_t)call->count;
     ncclComm_t nccl = run->c->nccl;
+    ncclResult_t code;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
-        dpari_nccl_took(
-            run, run->api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream), 0);
+        code = api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream);
     } else if (call->kind == DPAR_CALL_REDUCE) {
-        dpari_nccl_took(
-            run,
-            run->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream),
-            0);
+        code = api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream);
     } else {
-        dpari_nccl_took(
-            run, run->api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream), 0);
+        code = api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream);
     }
+    dpari_nccl_took(run, code, 0);
 }
 
 static void dpari_nccl_move(dpari_nccl_run *run)
@@ -2340,6 +2407,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_collective(dpari_nccl_ctx *context, const 
 }
 
 /* ==== nccl/host_memory.c ==== */
+
+/* Runs collectives on host memory. Every operation is an all-to-all of pieces (dpari_nccl_pieces),
+ * in rounds whose chunks fit into page-locked memory: the first half of it is sent, the second half
+ * is received, and the host copies between it and the user's memory. Reductions receive the inputs
+ * of all ranks and add them by the loops of the shared-memory engine (../host/kernel.h). */
 
 /* Returns where memory is. Memory that the device reaches (its own, page-locked or managed) counts
  * as device memory. */
@@ -2532,6 +2604,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_host(dpari_nccl_ctx *context, const dpar_c
 
 /* ==== nccl/messages.c ==== */
 
+/* Enqueues messages. Those that were posted since the last group are sorted by tag and enqueued as
+ * one group of NCCL, as one operation with one slot. Messages of a rank to itself are copied, the
+ * i-th send to the i-th receive. Messages on host memory go through page-locked memory, which is a
+ * part of `letters` or, if that is full, allocated. */
+
 /* Returns page-locked memory for a message: a part of `letters`, or newly allocated memory. NULL if
  * there is none. */
 static char *dpari_nccl_letter(dpari_nccl_world *world, int64_t bytes)
@@ -2653,15 +2730,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_c
     return DPAR_OK;
 }
 
-/* True if message a must be enqueued before b. Messages are ordered by tag, and those with the same
- * tag as they were posted, so that both ranks of a pair have the same order, whatever the order in
- * which they name their neighbours. */
-static int dpari_nccl_before(const dpar_work *a, const dpar_work *b)
-{
-    return a->call.tag < b->call.tag;
-}
-
-/* Sorts a list of messages by merging, which keeps the order of equal elements. */
+/* Sorts a list of messages by tag, by merging, which keeps messages with the same tag as they were
+ * posted. Both ranks of a pair therefore have the same order, whatever the order in which they name
+ * their neighbours. */
 static dpar_work *dpari_nccl_sorted(dpar_work *list)
 {
     dpar_work *part[2], *out = NULL, **end = &out;
@@ -2682,7 +2753,7 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     part[0] = dpari_nccl_sorted(part[0]);
     part[1] = dpari_nccl_sorted(part[1]);
     while (part[0] != NULL && part[1] != NULL) {
-        k = dpari_nccl_before(part[1], part[0]);
+        k = part[1]->call.tag < part[0]->call.tag;
         *end = part[k];
         end = &part[k]->next;
         part[k] = part[k]->next;
@@ -2691,31 +2762,31 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     return out;
 }
 
+/* Returns the first message of this kind, from `list` on, that a rank `me` sends to itself or
+ * receives from itself. NULL if there is none. */
+static dpar_work *dpari_nccl_with_self(dpar_work *list, int32_t kind, int32_t me)
+{
+    while (list != NULL && (list->call.kind != kind || list->call.root != me)) {
+        list = list->next;
+    }
+    return list;
+}
+
 /* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th
  * receive. */
 static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
 {
     const int32_t me = run->c->comm.rank;
-    dpar_work *give = list, *take = list;
-    for (;;) {
-        while (give != NULL && (give->call.kind != DPAR_CALL_SEND || give->call.root != me)) {
-            give = give->next;
-        }
-        while (take != NULL && (take->call.kind != DPAR_CALL_RECV || take->call.root != me)) {
-            take = take->next;
-        }
-        if (give == NULL || take == NULL) {
-            return;
-        }
-        {
-            const char *letter = dpari_nccl_letter_of(give);
-            char *box = dpari_nccl_letter_of(take);
-            const void *from = letter != NULL ? (const void *)letter : give->call.in;
-            void *to = box != NULL ? (void *)box : take->call.out;
-            dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
-        }
-        give = give->next;
-        take = take->next;
+    dpar_work *give = dpari_nccl_with_self(list, DPAR_CALL_SEND, me);
+    dpar_work *take = dpari_nccl_with_self(list, DPAR_CALL_RECV, me);
+    while (give != NULL && take != NULL) {
+        const char *letter = dpari_nccl_letter_of(give);
+        char *box = dpari_nccl_letter_of(take);
+        const void *from = letter != NULL ? (const void *)letter : give->call.in;
+        void *to = box != NULL ? (void *)box : take->call.out;
+        dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
+        give = dpari_nccl_with_self(give->next, DPAR_CALL_SEND, me);
+        take = dpari_nccl_with_self(take->next, DPAR_CALL_RECV, me);
     }
 }
 
@@ -2752,57 +2823,31 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *context, dpar_work **res
 }
 
 /* Checks that the sends of this rank to itself match its receives. */
-static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work *list)
+static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, dpar_work *list)
 {
-    const dpar_work *give = list, *take = list;
-    for (;;) {
-        while (give != NULL &&
-               (give->call.kind != DPAR_CALL_SEND || give->call.root != context->comm.rank)) {
-            give = give->next;
-        }
-        while (take != NULL &&
-               (take->call.kind != DPAR_CALL_RECV || take->call.root != context->comm.rank)) {
-            take = take->next;
-        }
-        if (give == NULL || take == NULL) {
-            return DPAR_OK;
-        }
+    const int32_t me = context->comm.rank;
+    dpar_work *give = dpari_nccl_with_self(list, DPAR_CALL_SEND, me);
+    dpar_work *take = dpari_nccl_with_self(list, DPAR_CALL_RECV, me);
+    while (give != NULL && take != NULL) {
         if (give->call.count != take->call.count || give->call.type != take->call.type ||
             give->call.tag != take->call.tag) {
             return dpari_nccl_broke(context, DPAR_E_MISMATCH,
                                     "a send of this rank to itself and its receive differ in "
                                     "count, type or tag");
         }
-        give = give->next;
-        take = take->next;
+        give = dpari_nccl_with_self(give->next, DPAR_CALL_SEND, me);
+        take = dpari_nccl_with_self(take->next, DPAR_CALL_RECV, me);
     }
+    return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+/* Enqueues a list of messages as one group, and then ends the operation of their slot. */
+static dpar_status dpari_nccl_enqueue_group(dpari_nccl_ctx *context, dpari_nccl_slot *slot,
+                                            dpar_work *list)
 {
-    dpar_work *list, *work, *rest = NULL;
     dpari_nccl_run x;
-    dpari_nccl_slot *slot;
+    dpar_work *work;
     int32_t n = 0;
-    dpar_status status;
-    if (context->pending == NULL) {
-        return DPAR_OK;
-    }
-    context->newest = NULL;
-    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
-    context->pending = rest;
-    if (list == NULL) {
-        return DPAR_OK;
-    }
-    status = dpari_nccl_self_fits(context, list);
-    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
-    for (work = list; slot == NULL && work != NULL; work = list) {
-        list = work->next;
-        dpari_nccl_finish(work, status);
-    }
-    if (slot == NULL) {
-        return status;
-    }
     dpari_nccl_run_init(&x, context, &slot->call);
     dpari_nccl_open(&x);
     for (work = list; work != NULL; work = work->next) {
@@ -2818,7 +2863,28 @@ DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
     }
     dpari_nccl_shut(&x);
     dpari_nccl_to_self(&x, list);
-    status = dpari_nccl_end(slot, n, dpari_nccl_result(&x));
+    return dpari_nccl_end(slot, n, dpari_nccl_result(&x));
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+{
+    dpar_work *list, *work, *rest = NULL;
+    dpari_nccl_slot *slot;
+    dpar_status status;
+    if (context->pending == NULL) {
+        return DPAR_OK;
+    }
+    context->newest = NULL;
+    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
+    context->pending = rest;
+    if (list == NULL) {
+        return DPAR_OK;
+    }
+    status = dpari_nccl_self_fits(context, list);
+    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
+    if (slot != NULL) {
+        status = dpari_nccl_enqueue_group(context, slot, list);
+    }
     while (list != NULL) {
         work = list;
         list = work->next;
@@ -2844,6 +2910,11 @@ DPARI_INTERNAL void dpari_nccl_flush(dpari_nccl_world *world)
 }
 
 /* ==== nccl/calls.c ==== */
+
+/* Posts, tests and waits. A collective is enqueued when it is posted; a message only joins the list
+ * of pending ones, which is enqueued as a group at the next collective, batch, test or wait.
+ * Waiting makes the compute stream wait for the operation's event; only barriers and messages on
+ * host memory make the thread wait. */
 
 /* True if dpar_wait has to block, because this thread needs the result: of a barrier, or of a
  * message on host memory. */
@@ -2997,38 +3068,22 @@ DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *ca
                                             dpar_work *works)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
-    dpar_work *mine = works;
-    dpar_status status = DPAR_OK, one;
+    dpar_status status = DPAR_OK;
     int32_t i, posted = 0;
     if (works == NULL) {
-        mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
-        if (mine == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *works);
-        }
+        return dpari_batch_now(comm, calls, n);
     }
     dpari_nccl_flush(context->world);
     for (i = 0; i < n && status >= 0; i++) {
-        status = dpari_nccl_pend(context, &calls[i], &mine[i]);
+        status = dpari_nccl_pend(context, &calls[i], &works[i]);
         posted += status >= 0;
     }
-    if (status < 0) { /* no call of the batch is enqueued */
-        for (i = 0; i < posted; i++) {
-            dpari_nccl_drop(context, &mine[i]);
-            dpari_nccl_finish(&mine[i], status);
-        }
-    } else {
-        status = dpari_nccl_flush_one(context);
+    if (status >= 0) {
+        return dpari_nccl_flush_one(context);
     }
-    if (works == NULL) {
-        for (i = 0; i < posted; i++) {
-            one = mine[i].comm != NULL ? dpari_nccl_wait(&mine[i]) : mine[i].status;
-            if (status >= 0) {
-                status = one;
-            }
-        }
-        free(mine);
+    for (i = 0; i < posted; i++) { /* no call of the batch is enqueued */
+        dpari_nccl_drop(context, &works[i]);
+        dpari_nccl_finish(&works[i], status);
     }
     return status;
 }
@@ -3046,6 +3101,10 @@ DPARI_INTERNAL void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const 
 }
 
 /* ==== nccl/memory.c ==== */
+
+/* Keeps a list of the device memory that was allocated or registered. An allocation is cleared, and
+ * aligned to 4096 bytes, so that it can become a window of NCCL. Releasing it first waits for both
+ * streams and for threads that abort communicators, because these deregister memory as well. */
 
 DPARI_INTERNAL dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *context, void *at)
 {
@@ -3192,6 +3251,10 @@ DPARI_INTERNAL int dpari_nccl_windows(const dpari_nccl_ctx *context, const void 
 
 /* ==== nccl/nccl_register.c ==== */
 
+/* Registers memory from dpar_comm_alloc as a window if NCCL has windows, and other memory as a
+ * buffer. The registration is added to the world's list (memory.c), so that closing the
+ * communicator or releasing the memory ends it. */
+
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
 {
     dpari_nccl_ctx *context;
@@ -3243,6 +3306,9 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
 }
 
 /* ==== nccl/proof.c ==== */
+
+/* Computes proofs by SipHash-2-4 over the numbers that both sides have drawn, and draws random
+ * numbers from /dev/urandom. There is no weaker source, because the key protects the job. */
 
 static uint64_t dpari_nccl_turned(uint64_t x, int n)
 {
@@ -3326,6 +3392,9 @@ DPARI_INTERNAL dpari_nccl_bits dpari_nccl_prove(const dpari_nccl_world *world, i
 }
 
 /* ==== nccl/socket.c ==== */
+
+/* Implements TCP with deadlines: sockets do not block, and each call that cannot proceed waits in
+ * poll() for at most a tenth of a second before it looks at the clock again. */
 
 DPARI_INTERNAL int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
@@ -3484,6 +3553,10 @@ DPARI_INTERNAL int dpari_nccl_connect(const struct sockaddr *name, socklen_t byt
 
 /* ==== nccl/position.c ==== */
 
+/* Finds out in which operation a rank is: the one at the head of the stream if it waits in it,
+ * otherwise its last collective. The watchdog (watchdog.c) and the notes of the side channel
+ * (side_messages.c) use it. */
+
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *world, uint64_t name)
 {
     dpari_nccl_ctx *context = world->comms;
@@ -3530,10 +3603,7 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
 
 DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n)
 {
-    const dpari_record *a = &m->last, *b = &n->last;
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && m->varies == n->varies &&
-           (m->varies || a->count == b->count);
+    return m->varies == n->varies && dpari_record_same(&m->last, &n->last, !m->varies);
 }
 
 /* ==== nccl/side_messages.c ==== */
@@ -3697,9 +3767,7 @@ DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
         }
         if (r < context->comm.size) {
             dpar_text_init(&t, text, sizeof text);
-            dpar_text_put(&t, "rank ");
-            dpari_text_int(&t, r);
-            dpar_text_put(&t, " is gone: its process ended, or no longer answers");
+            dpari_text_say(&t, "rank %d is gone: its process ended, or no longer answers", r);
             (void)dpari_nccl_break(context, DPAR_E_PEER, text, 0);
         }
     }
@@ -3722,9 +3790,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_mes
     }
     dpar_text_init(&t, text, sizeof text);
     if (message->status != DPAR_E_MISMATCH) {
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, r);
-        dpar_text_put(&t, " says: ");
+        dpari_text_say(&t, "rank %d says: ", r);
     }
     dpar_text_put(&t, message->text);
     (void)dpari_nccl_break(
@@ -4024,6 +4090,10 @@ DPARI_INTERNAL void dpari_nccl_mend(dpari_nccl_world *world)
 
 /* ==== nccl/side_channel.c ==== */
 
+/* Allocates the side channel, and gives it a turn: accept connections, read messages, restore lost
+ * connections, report communicators that broke. The watchdog's thread does this between two waits
+ * in poll(), which a byte in a pipe ends early. */
+
 DPARI_INTERNAL dpar_status dpari_nccl_side_make(dpari_nccl_world *world, dpar_why *why)
 {
     dpari_nccl_side *s = &world->side;
@@ -4125,6 +4195,10 @@ DPARI_INTERNAL void dpari_nccl_side_turn(dpari_nccl_world *world)
 
 /* ==== nccl/watchdog.c ==== */
 
+/* Watches the operation at the head of the stream. A thread wakes up about every 50 ms, or when
+ * something arrives on the side channel. It skips its turn if another thread holds the lock, so
+ * that it never waits for a call of NCCL. */
+
 /* Writes "; rank 3 has not reached it, its last call is all-gather #11 of ..." for up to 8 ranks
  * that are missing. */
 static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
@@ -4143,18 +4217,14 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         if (n > 8) {
             continue;
         }
-        dpar_text_put(text, "; rank ");
-        dpari_text_int(text, r);
-        dpar_text_put(text, known ? " has not reached it" : " does not answer");
+        dpari_text_say(text, "; rank %d %s", r, known ? "has not reached it" : "does not answer");
         if (known && b->last.sequence >= 0) {
             dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
             dpari_record_text(text, &b->last);
         }
     }
     if (n > 8) {
-        dpar_text_put(text, "; and ");
-        dpari_text_int(text, n - 8);
-        dpar_text_put(text, " more");
+        dpari_text_say(text, "; and %d more", n - 8);
     }
     if (n == 0) {
         dpar_text_put(text, "; all ranks have reached it");
@@ -4169,25 +4239,18 @@ static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpar_text t;
     dpari_text_why(&t, &why);
     if (slot->meets > 0) {
-        dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
-        dpari_text_int(&t, slot->call.root);
+        dpari_text_say(&t, "synchronising the devices of a halo exchange with rank %d",
+                       slot->call.root);
         if (slot->meets > 1) {
-            dpar_text_put(&t, " and ");
-            dpari_text_int(&t, slot->meets - 1);
-            dpar_text_put(&t, " more");
+            dpari_text_say(&t, " and %d more", slot->meets - 1);
         }
         dpar_text_put(&t, ",");
     } else {
         dpari_operation_text(&t, slot->call.kind, slot->sequence, slot->call.type, slot->call.count,
                              slot->call.root, slot->call.tag);
     }
-    dpar_text_put(&t, " on rank ");
-    dpari_text_int(&t, context->comm.rank);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, context->comm.size);
-    dpar_text_put(&t, ": not finished after ");
-    dpari_text_real(&t, context->comm.timeout_s, 3);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " on rank %d of %d: not finished after %.3g s", context->comm.rank,
+                     context->comm.size, context->comm.timeout_s);
     if (world->side.links == 0) {
         dpar_text_put(&t, "; without a side channel the missing ranks are not known");
     } else if (!slot->messages) {
@@ -4303,6 +4366,10 @@ DPARI_INTERNAL void dpari_nccl_watchdog(dpari_nccl_world *world)
 
 /* ==== nccl/world.c ==== */
 
+/* Makes and frees the state that all communicators of a job share: the options, the library,
+ * streams, events, scratch and page-locked memory. Making it needs no other rank. Freeing it also
+ * frees a state that was made only in part, after a failure. */
+
 DPARI_INTERNAL int32_t dpari_nccl_shares(void)
 {
     const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
@@ -4332,10 +4399,7 @@ static void dpari_nccl_share_device(int32_t version, int32_t rank)
         (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     } else { /* each process pretends to be on a separate host */
         dpar_text_init(&t, host, sizeof host);
-        dpar_text_put(&t, "dpar-");
-        dpari_text_int(&t, rank);
-        dpari_text_char(&t, '-');
-        dpari_text_int(&t, (int64_t)getpid());
+        dpari_text_say(&t, "dpar-%d-%ld", rank, (int64_t)getpid());
         (void)setenv("NCCL_HOSTID", host, 0);
         (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
         (void)setenv("NCCL_NET", "Socket", 0);
@@ -4580,14 +4644,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
 
 /* ==== nccl/card.c ==== */
 
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
-    }
-    return h == 0 ? 1 : h;
-}
+/* Makes and checks rank 0's card. It contains what ranks have to agree on, so that each rank can
+ * check it when it gets it, without further messages. A rank 0 that cannot begin sends its card all
+ * the same, with `ending` set, so that the others fail at once and do not wait for it. */
 
 /* Turns a job's number into a number that no other run of the job has. */
 static uint64_t dpari_nccl_nonce(uint64_t job)
@@ -4685,6 +4744,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_card_fits(const dpari_nccl_world *world,
 
 /* ==== nccl/communicator.c ==== */
 
+/* Makes and ends communicators. All calls of NCCL here are non-blocking and polled until the
+ * deadline (settle.c). A communicator leaves its world before it is destroyed: its slots,
+ * registrations and place in the list are removed with the lock held, so that the watchdog does not
+ * see it any more. */
+
 DPARI_INTERNAL dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *world, int32_t rank,
                                                    int32_t size)
 {
@@ -4744,10 +4808,11 @@ DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_
 DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
                                         const dpari_nccl_ctx *part)
 {
-    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    const uint64_t prime = UINT64_C(1099511628211); /* that of the FNV-1a hash */
+    uint64_t h = (context->name ^ (uint64_t)number) * prime;
     int32_t r;
     for (r = 0; r < part->comm.size; r++) {
-        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * prime;
     }
     return h == 0 ? 1 : h;
 }
@@ -4760,8 +4825,7 @@ static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
     for (r = 1; world->rank == 0 && r < world->side.links; r++) {
         if (world->side.link[r].state == DPARI_NCCL_AWAY) {
             if (n < 8) {
-                dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
-                dpari_text_int(text, r);
+                dpari_text_say(text, "%s%d", n == 0 ? "; not connected: ranks " : ", ", r);
             }
             n++;
         }
@@ -4787,12 +4851,9 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     }
     if (code == ncclInProgress && why != NULL) {
         dpari_text_why(&t, why);
-        dpar_text_put(&t, "making a communicator of ");
-        dpari_text_int(&t, world->size);
-        dpar_text_put(&t, " ranks: not finished after ");
-        dpari_text_real(&t, world->options.timeout_s, 3);
-        dpar_text_put(&t, " s on rank ");
-        dpari_text_int(&t, world->rank);
+        dpari_text_print(&t,
+                         "making a communicator of %d ranks: not finished after %.3g s on rank %d",
+                         world->size, world->options.timeout_s, world->rank);
         dpari_nccl_put_away(&t, world);
     } else if (code != ncclInProgress) {
         dpari_nccl_say(&world->api, why, "ncclCommInitRank", code);
@@ -4901,6 +4962,10 @@ DPARI_INTERNAL void dpari_nccl_retire(dpari_nccl_ctx *context)
 }
 
 /* ==== nccl/split.c ==== */
+
+/* Splits a communicator. The ranks first exchange colors and keys over page-locked memory, from
+ * which each computes its new communicator's ranks; this also waits for everything that was
+ * enqueued before. Then all call ncclCommSplit, which is polled until the deadline. */
 
 typedef struct dpari_nccl_row {
     int32_t color, key;
@@ -5045,17 +5110,11 @@ DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int3
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why)
-{
-    (void)comm;
-    (void)out;
-    (void)was;
-    return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
-}
-
 /* ==== nccl/nccl_shrink.c ==== */
+
+/* Shrinks a communicator by ncclCommShrink. NCCL gets a list of the ranks that are gone, and aborts
+ * the operations of a broken communicator itself. The new communicator belongs to the same world as
+ * the old one. */
 
 /* Locked. Makes a communicator without the ranks that are gone. If the context is broken, NCCL may
  * still be revoking it, so this first waits for that. The new communicator exists only once the
@@ -5464,6 +5523,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, c
 
 /* ==== nccl/report.c ==== */
 
+/* Writes reports from the ring of the last operations and from the notes that other ranks sent over
+ * the side channel. */
+
 DPARI_INTERNAL void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
@@ -5503,9 +5565,7 @@ DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
     const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
     dpar_text_put(out, ", a GPU each");
     if (nodes > 0) {
-        dpar_text_put(out, " on ");
-        dpari_text_int(out, nodes);
-        dpar_text_put(out, nodes == 1 ? " node" : " nodes");
+        dpari_text_say(out, " on %d node%s", nodes, nodes == 1 ? "" : "s");
     }
     dpar_text_put(out, "; NCCL chooses the paths: in a node NVLink, PCIe or host memory");
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
@@ -5772,6 +5832,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_store(const dpar_nccl_rendezvous *m, vo
  * from the network namespace. */
 static uint64_t dpari_nccl_this_node(void)
 {
+    uint64_t hash = UINT64_C(14695981039346656037);
     char text[512];
     dpari_site here;
     int64_t n;
@@ -5784,9 +5845,12 @@ static uint64_t dpari_nccl_this_node(void)
     if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
         text[n] = 0;
     }
+    for (n = 0; text[n] != 0; n++) { /* FNV-1a */
+        hash = (hash ^ (unsigned char)text[n]) * UINT64_C(1099511628211);
+    }
     /* Containers on one host may have separate networks, which a loopback interface does not
      * connect. */
-    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
@@ -5814,7 +5878,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
         for (r = 0; r < world->size && world->node[r] == mine; r++) {
         }
         world->side.local = r == world->size;
-        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
+        status = dpari_nccl_own_card(world, 0, said);
     }
     status = dpari_agree(host, status, said);
     if (status < 0) {
@@ -5992,10 +6056,7 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
-    dpar_text_put(&t, six ? "[" : "");
-    dpar_text_put(&t, m->address);
-    dpar_text_put(&t, six ? "]:" : ":");
-    dpari_text_int(&t, m->port);
+    dpari_text_say(&t, "%s%s%s%d", six ? "[" : "", m->address, six ? "]:" : ":", m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
     if (before != NULL) {
@@ -6103,6 +6164,17 @@ static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
     if (world != NULL) {
         dpari_nccl_world_end(world);
     }
+}
+
+/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
+static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                            dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
 }
 
 static void dpari_nccl_table(dpar_engine *e)
@@ -6222,6 +6294,9 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
 
 /* ==== nccl/nccl_doctor.c ==== */
 
+/* Reports on NCCL. Which transports NCCL chose is not in its API, so that its log is searched for
+ * the words "via ..." and "Using network ...". */
+
 /* Numbers of channels by transport, as NCCL logs them with NCCL_DEBUG=INFO. */
 typedef struct dpari_nccl_transport {
     int64_t p2p, shm, socket, ib, other; /* lines with "via ...": NVLink or PCIe, host memory, TCP,
@@ -6318,21 +6393,12 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
         dpar_text_put(out, "NCCL's transports: none yet, ranks connect in their first operation "
                            "(with one rank, or your own NCCL_DEBUG, nothing is logged)");
     } else {
-        dpar_text_put(out, "NCCL's transports of this rank: ");
-        dpari_text_int(out, t.p2p);
-        dpar_text_put(out, " by P2P, ");
-        dpari_text_int(out, t.shm);
-        dpar_text_put(out, " by shared memory, ");
-        dpari_text_int(out, t.ib);
-        dpar_text_put(out, " by InfiniBand, ");
-        dpari_text_int(out, t.socket);
-        dpar_text_put(out, " by sockets, ");
-        dpari_text_int(out, t.other);
-        dpar_text_put(out, " by others");
+        dpari_text_say(out,
+                       "NCCL's transports of this rank: %ld by P2P, %ld by shared memory, %ld by "
+                       "InfiniBand, %ld by sockets, %ld by others",
+                       t.p2p, t.shm, t.ib, t.socket, t.other);
     }
-    dpar_text_put(out, "; network ");
-    dpar_text_put(out, t.network[0] != 0 ? t.network : "not known");
-    dpari_text_char(out, '\n');
+    dpari_text_say(out, "; network %s\n", t.network[0] != 0 ? t.network : "not known");
     if (t.socket > 0 && !shared) {
         dpar_text_put(out,
                       "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
@@ -6350,11 +6416,9 @@ static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
     if (s->listener < 0) {
         return;
     }
-    dpar_text_put(out, "other ranks reach rank 0 ");
-    dpar_text_put(out, s->local ? "on the loopback interface" : "at any of its addresses");
-    dpar_text_put(out, ", port ");
-    dpari_text_int(out, s->card.port);
-    dpar_text_put(out, ", with a key made for this job\n");
+    dpari_text_say(out, "other ranks reach rank 0 %s, port %d, with a key made for this job\n",
+                   s->local ? "on the loopback interface" : "at any of its addresses",
+                   s->card.port);
 }
 
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
@@ -6366,9 +6430,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
     const int ours = comm != NULL && strcmp(comm->engine.name, "nccl") == 0;
     int32_t wrong = 0;
     if (dpari_nccl_load(&api, &why) < 0) {
-        dpar_text_put(out, "WRONG: ");
-        dpar_text_put(out, why.text);
-        dpar_text_put(out, " -> install NCCL (pip: nvidia-nccl-cu13)\n");
+        dpari_text_say(out, "WRONG: %s -> install NCCL (pip: nvidia-nccl-cu13)\n", why.text);
         return 1;
     }
     dpar_text_put(out, "NCCL ");

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Quantizes blocks to the formats of tensor cores, and back.
+ *
+ * A format is described by the digits of its fraction, its exponents and its largest code
+ * (dpari_cuda_micro_of), and all of them are computed by the same integer arithmetic on the bits of
+ * an f32. Neighbouring lanes of a warp share a block of numbers and find its largest number by
+ * exchanging registers. Called by quantize.c. */
 #include "block_formats.h"
 
 #include "code_blocks.h"

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out how boxes that add to the same elements meet.
+ *
+ * The sides of all boxes are sorted by address, and those whose bytes overlap form a frame. From
+ * the different steps of its sides, the dims of an array are inferred, and each side is expressed
+ * as a box of indices in it. Whether two boxes meet then follows from comparing indices. A frame is
+ * cut at the bounds of all its targets, and for each interval of a dim a set of bits tells which
+ * boxes contain it; the boxes of a cell are the intersection of the sets of its intervals. Called
+ * by move.c and joint_moves.c. */
 #include "box_frames.h"
 
 #include "box_kernels.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out whether two sides of boxes have a byte in common. The difference of their addresses
+ * must then be a sum of multiples of their steps. A bounded search over these sums is exact for
+ * boxes of one array, and assumes an overlap where it would take too long. ../halo/halo_overlap.c
+ * does the same for the arrays of a plan. */
 #include "box_overlap.h"
 
 DPARI_INTERNAL int dpari_cuda_box_empty(const dpar_mem_box *b)

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Brings boxes into the form that kernels need: dims are sorted by their steps in the target and
+ * joined if they are contiguous, and the widest unit that both addresses and all steps allow is
+ * chosen. A box with more than 2^30 units is cut along its last dim, so that indices fit in 31
+ * bits. dpari_cuda_magic replaces the divisions by extents. */
 #include "box_prepare.h"
 
 #include "box_overlap.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Opens and closes a dpar_cuda, and fills in the tables of functions, whose code is in the other
+ * files of this folder. Opening queries the device, allocates scratch memory for reductions, and
+ * host memory in which launches of moves are kept (kept_moves.c). */
 #include "cuda.h"
 
 #include "kept_moves.h"

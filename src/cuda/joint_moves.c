@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Moves boxes that meet in one launch.
+ *
+ * Each cell of a frame (box_frames.c), joined with its neighbours as long as they are in the same
+ * boxes, is a piece. The arguments of a launch list the pieces and the boxes from which each gets
+ * values, in the order of the boxes. A thread reads its elements, adds the values of these boxes in
+ * that order, and writes them once, so that the result has the same bits as moving the boxes one
+ * after the other. */
 #include "joint_moves.h"
 
 #include "box_prepare.h"

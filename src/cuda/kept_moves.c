@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds and keeps launches of moves. A kept move is found by comparing all boxes and the limits of
+ * the device that the launch depends on. The last DPARI_CUDA_KNOWN moves of two or more boxes that
+ * took a single launch are kept, and the oldest is overwritten. */
 #include "kept_moves.h"
 
 static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)

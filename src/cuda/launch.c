@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Writes the messages of errors, selects the device around each call and restores the caller's, and
+ * computes how many blocks a launch has. */
 #include "launch.h"
 
 DPARI_INTERNAL dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what,

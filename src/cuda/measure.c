@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Measures a device by timing work between two events: copies within the device, to another one and
+ * from the host, a product of matrices by cuBLAS or the caller's function, and empty launches by
+ * the host's clock. The median of several runs counts, and for launches the least. cuBLAS is loaded
+ * only if it is found, and called through declarations of this file, so that its header is not
+ * needed. */
 #include "measure.h"
 
 #include "kernel_random.h"

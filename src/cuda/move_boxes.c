@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Moves boxes of which none waits for another. Boxes are prepared (box_prepare.c) and collected
+ * until the arguments of a launch are full. A launch uses the smallest type of arguments that holds
+ * its pieces, fewer elements per thread if there is little work, and a kernel that was compiled for
+ * the types if all boxes have the same. */
 #include "move_boxes.h"
 
 #include "box_prepare.h"

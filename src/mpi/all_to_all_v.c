@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Runs an all_to_all_v by nodes, in the three legs that all_to_all_v.h describes.
+ *
+ * The offsets of the user's pieces are computed on the first leg and kept in task->pieces. The
+ * slots, the pieces that do not fit into them and the messages are parts of one block of scratch
+ * memory, whose layout dpari_mpi_deals_of computes again for each leg from numbers that do not
+ * change. Called by progress.c. */
 #include "all_to_all_v.h"
 
 #include "exchange_v.h"
 #include "levels.h"
 #include "mpi_types.h"
-#include "notes.h"
 #include "task_messages.h"
 #include "tasks.h"
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Compares the calls of all ranks by one all-reduce over the side communicator. Each rank passes
+ * the fields of its call and their negatives, so that one maximum gives the largest and the
+ * smallest value of each field; the calls are the same if these are equal. If they differ, all
+ * ranks know it, and an all-gather of the calls provides those that the message names. Called by
+ * progress.c before the first step of an operation. */
 #include "check.h"
 
 #include "error_text.h"
@@ -69,19 +74,14 @@ static int dpari_mpi_ask_all(dpari_mpi_task *task)
                         task->calls, bytes, MPI_BYTE, context->side);
 }
 
-static int32_t dpari_mpi_same_call(const dpari_record *a, const dpari_record *b)
-{
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           a->tag == b->tag && a->count == b->count && a->state == b->state;
-}
-
 static void dpari_mpi_disagree(dpari_mpi_task *task)
 {
     const dpari_record *a = task->calls;
     int32_t r = 1;
     dpar_why why;
     dpar_text s;
-    while (r + 1 < task->ctx->comm.size && dpari_mpi_same_call(a, &task->calls[r])) {
+    while (r + 1 < task->ctx->comm.size && a->state == task->calls[r].state &&
+           dpari_record_same(a, &task->calls[r], 1)) {
         r++;
     }
     dpari_text_why(&s, &why);

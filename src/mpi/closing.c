@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Frees a communicator in an order that leaves no rank waiting.
+ *
+ * A barrier comes first, so that all ranks have begun to close. Then all notes that are still on
+ * their way are received, works that nobody has waited for are ended, the node's communicator is
+ * closed, and at last MPI's communicators are freed. If the communicator is broken, or MPI is
+ * finalised, the steps that need other ranks are left out. Memory that MPI may still use is kept
+ * for ever. The data of the world is freed with its last communicator. */
 #include "closing.h"
 
 #include "../comm/group.h"

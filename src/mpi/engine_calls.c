@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements the functions of dpar_engine that do not make or free communicators.
+ *
+ * A message is posted as a plain MPI request if possible (point_to_point.c), and every other call
+ * becomes a task (progress.c). A blocking collective is a task without a work. Memory is that of
+ * the node's communicator, so that the node's ranks can access it; without one it is the C
+ * library's, with a header that links it into the world's list. */
 #include "engine_calls.h"
 
+#include "../comm/batch_now.h"
 #include "error_text.h"
 #include "notes.h"
 #include "point_to_point.h"
@@ -118,62 +125,21 @@ DPARI_INTERNAL dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return status < 0 ? status : dpari_mpi_wait(&work);
 }
 
-/* Posts the calls up to the first that fails. Returns how many were posted. */
-static int32_t dpari_mpi_post_all(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n,
-                                  dpar_work *works, dpar_status *status)
-{
-    int32_t i;
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_tag_fits(context, &calls[i]);
-        if (*status < 0) {
-            return 0;
-        }
-    }
-    for (i = 0; i < n; i++) {
-        *status = dpari_mpi_post_one(context, &calls[i], &works[i]);
-        if (*status < 0) {
-            return i;
-        }
-    }
-    return n;
-}
-
-/* Posts all calls and waits for them. Returns the first failure. */
-static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *context, const dpar_call *calls, int32_t n)
-{
-    dpar_work few[DPARI_MPI_FEW], *own = few;
-    dpar_status status = DPAR_OK;
-    int32_t i, posted;
-    if (n > DPARI_MPI_FEW) {
-        own = (dpar_work *)malloc((size_t)n * sizeof *own);
-        if (own == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *own);
-        }
-    }
-    posted = dpari_mpi_post_all(context, calls, n, own, &status);
-    for (i = 0; i < posted; i++) {
-        const dpar_status one = dpari_mpi_wait(&own[i]);
-        if (status >= 0) {
-            status = one;
-        }
-    }
-    if (own != few) {
-        free(own);
-    }
-    return status;
-}
-
 DPARI_INTERNAL dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                            dpar_work *works)
 {
     dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
     dpar_status status = DPAR_OK;
+    int32_t i;
     if (works == NULL) {
-        return dpari_mpi_batch_now(context, calls, n);
+        return dpari_batch_now(comm, calls, n);
     }
-    (void)dpari_mpi_post_all(context, calls, n, works, &status);
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_mpi_tag_fits(context, &calls[i]);
+    }
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_mpi_post_one(context, &calls[i], &works[i]);
+    }
     return status;
 }
 
@@ -253,10 +219,8 @@ DPARI_INTERNAL dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 
 DPARI_INTERNAL void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_mpi_ctx *context = dpari_mpi_ctx_of(comm);
-    dpar_why why;
-    dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
-    dpari_mpi_break(context, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
+    dpari_mpi_break(dpari_mpi_ctx_of(comm), status < 0 ? status : (dpar_status)DPAR_E_PEER,
+                    text != NULL ? text : "aborted", 1);
 }
 
 DPARI_INTERNAL void dpari_mpi_report(dpar_comm *comm, dpar_text *out)

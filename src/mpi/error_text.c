@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Writes the parts of which the engine's messages consist. The name of a rank's node is found by
+ * translating the rank to its number in the world's first communicator, for which the names were
+ * gathered when that was made (nodes.c). */
 #include "error_text.h"
 
-DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
+/* Returns the type that the user passed. Data between nodes may be sent as another type. */
+static int32_t dpari_mpi_said_type(const dpari_mpi_task *task)
 {
     if (task->call.kind == DPAR_CALL_BARRIER) {
         return DPAR_TYPE_NONE;
@@ -25,20 +29,11 @@ DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int c
 {
     char words[MPI_MAX_ERROR_STRING + 1];
     int length = 0;
-    dpar_text t;
-    if (why == NULL) {
-        return DPAR_E_SYSTEM;
+    if (MPI_Error_string(code, words, &length) != MPI_SUCCESS) {
+        return dpari_say(DPAR_E_SYSTEM, why, "%s failed: MPI says: %d", doing, (int32_t)code);
     }
-    dpari_text_why(&t, why);
-    dpar_text_put(&t, doing);
-    dpar_text_put(&t, " failed: MPI says: ");
-    if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
-        words[length] = 0;
-        dpar_text_put(&t, words);
-    } else {
-        dpari_text_int(&t, code);
-    }
-    return DPAR_E_SYSTEM;
+    words[length] = 0;
+    return dpari_say(DPAR_E_SYSTEM, why, "%s failed: MPI says: %s", doing, words);
 }
 
 DPARI_INTERNAL int dpari_mpi_class(int code)
@@ -91,15 +86,6 @@ DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *con
 {
     dpari_text_say(text, "rank %d", rank);
     dpari_mpi_put_host(text, dpari_mpi_host(context, rank));
-}
-
-DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text)
-{
-    dpar_text t;
-    if (why != NULL) {
-        dpari_text_why(&t, why);
-        dpar_text_put(&t, text);
-    }
 }
 
 DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task)

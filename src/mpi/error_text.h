@@ -5,8 +5,6 @@
 
 #include "mpi_private.h"
 
-/* Returns the type that the user passed. Data between nodes may be sent as another type. */
-DPARI_INTERNAL int32_t dpari_mpi_said_type(const dpari_mpi_task *task);
 /* Returns the record of a task's call. */
 DPARI_INTERNAL dpari_record dpari_mpi_record_of(const dpari_mpi_task *task);
 
@@ -25,8 +23,6 @@ DPARI_INTERNAL void dpari_mpi_put_host(dpar_text *text, const char *host);
 /* Writes "rank 3 on n2". */
 DPARI_INTERNAL void dpari_mpi_put_rank(dpar_text *text, const dpari_mpi_ctx *context, int32_t rank);
 
-/* Sets the message, unless `why` is NULL. */
-DPARI_INTERNAL void dpari_mpi_put_why(dpar_why *why, const char *text);
 /* Sets the message to "`doing` failed: MPI says: " and MPI's text for the error code. Returns
  * DPAR_E_SYSTEM. */
 DPARI_INTERNAL dpar_status dpari_mpi_say(dpar_why *why, const char *doing, int code);

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Runs collectives by levels: each operation is a list of calls in the node's memory, before and
+ * after messages between the ranks of a lane.
+ *
+ * dpari_mpi_levels_step posts one step after the other. FIRST and LAST are calls of the
+ * shared-memory engine on the communicator of the node (`inside`), and BETWEEN uses the messages
+ * and reductions of task_messages.c and rank_order.c, with the ranks of the lane in place of all
+ * ranks. DPARI_MPI_TRADES uses BETWEEN alone, with all ranks as one lane. The sections below
+ * describe the steps of each operation. */
 #include "levels.h"
 
 #include "mpi_types.h"

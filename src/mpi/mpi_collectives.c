@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Carries operations by MPI's own collectives.
+ *
+ * Data that is only moved is sent as unsigned integers of the same size, and more elements than MPI
+ * can count as one element of a derived type. Reductions run in blocks that MPI can count. 16-bit
+ * floats are converted to f32, reduced, and rounded once. MPI_IN_PLACE is used only where all ranks
+ * can use it, because in dpar each rank may call in place or not. */
 #include "mpi_collectives.h"
 
 #include "exchange_v.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes a communicator from the process grid, and a grid on it. Dims, parts and periodicity are
+ * copied from the process grid to the description, in reverse for DPAR_ORDER_FIRST_FASTEST. The
+ * grid owns the communicator, so that dpar_grid_free frees both. */
 #include "mpi_grid.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes, splits and shrinks communicators over MPI.
+ *
+ * All ranks first compare their options, and find out which of them share memory (nodes.c). If all
+ * ranks share one node's memory, the shared-memory engine's communicator is returned, and nothing
+ * of this engine remains. Otherwise the first communicator makes the world, finds its nodes, and
+ * measures which paths are faster (tuning.c). A split does the same without the measurements. Each
+ * step that may fail on one rank is followed by a comparison of the results, so that all ranks fail
+ * together. */
 #include "mpi_make.h"
 
 #include "../comm/group.h"
@@ -96,7 +104,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
         }
     }
     if (status < 0) {
-        dpari_mpi_put_why(why, (*out)->why.text);
+        (void)dpari_repeat(status, why, (*out)->why.text);
         (void)dpari_mpi_close(*out);
         *out = NULL;
     }

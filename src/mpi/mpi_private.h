@@ -87,8 +87,6 @@ enum {
     DPARI_MPI_TAGS = 32000,             /* MPI guarantees tags up to 32767 */
     DPARI_MPI_FINISHED = 2,             /* a value of work->phase and of task->finished */
     DPARI_MPI_LIGHT = 3,                /* a value of work->phase: a request without a task */
-    DPARI_MPI_FEW = 8,                  /* up to this number of messages, the works of a batch are
-                                           on the stack */
     DPARI_MPI_POLLS = 32,   /* polls of a wait after which it yields the core at every poll, because
                                ranks may share cores */
     DPARI_MPI_TAG_NOTE = 0, /* tags on ctx->side: 0 for notes, from 1 on for pieces, */

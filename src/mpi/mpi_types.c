@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Maps the types and operations of dpar to those of MPI. Maxima, minima and sums of 8 bits are
+ * operations that dpar registers with MPI (dpari_mpi_is_own says why); they call the same loops as
+ * the shared-memory engine (../host/kernel.h). */
 #include "mpi_types.h"
 
 #include "../host/kernel.h"

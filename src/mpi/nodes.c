@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out which ranks share the memory of a node, and names the nodes.
+ *
+ * MPI_Comm_split_type reports the ranks of a node. Because containers and machines with the same
+ * name deceive it, a rank then publishes a name that only processes of its node see, and the ranks
+ * that do not see it are split off. The ranks that remain make a communicator of the shared-memory
+ * engine, as a job that was started by dpar. All ranks then gather the lowest rank of each rank's
+ * node, from which they compute the same tables of nodes and lanes. */
 #include "nodes.h"
 
 #include "../comm/job.h"
@@ -57,7 +64,7 @@ static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *sa
         return dpari_mpi_say(why, "comparing the results of all ranks", code);
     }
     if (worst.status < 0) {
-        dpari_mpi_put_why(why, said->text);
+        (void)dpari_repeat((dpar_status)worst.status, why, said->text);
     }
     return (dpar_status)worst.status;
 }
@@ -169,11 +176,11 @@ DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, 
     memset(flat, 0, sizeof *flat);
     memset(&options, 0, sizeof options);
     if (o->flat) {
-        dpari_mpi_put_why(flat, "flat = 1 or DPAR_MPI_FLAT is set");
+        (void)dpari_repeat(DPAR_OK, flat, "flat = 1 or DPAR_MPI_FLAT is set");
         return NULL;
     }
     if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
-        dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
+        (void)dpari_repeat(DPAR_OK, flat, "MPI cannot tell which ranks share memory");
         return NULL;
     }
     MPI_Comm_size(own, &size);
@@ -181,7 +188,7 @@ DPARI_INTERNAL dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_desc *o, 
     first = here == 0;
     if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
         (all == size && size > 1)) {
-        dpari_mpi_put_why(flat, "no two ranks are on the same node");
+        (void)dpari_repeat(DPAR_OK, flat, "no two ranks are on the same node");
     } else {
         options.timeout_s = DPARI_MPI_MEETING;
         if (o->timeout_s > 0) {

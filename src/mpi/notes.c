@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Breaks communicators, and exchanges notes in long waits.
+ *
+ * A rank that waits for long sends all other ranks a note with its call, and again from time to
+ * time. Each rank compares the notes that it receives with its own call: another call with the same
+ * number is a mismatch, and at the deadline the ranks that sent nothing are the missing ones. A
+ * rank whose communicator breaks sends the reason in the same way. Notes are sent without waiting,
+ * from a buffer for each receiver, and counted, so that closing can receive the last of them. */
 #include "notes.h"
 
 #include "../comm/group.h"
@@ -61,8 +68,8 @@ static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *context, int3
     dpar_text_put(&t, text);
 }
 
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell)
 {
     dpari_mpi_note note;
     dpar_text t;
@@ -70,9 +77,7 @@ DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status s
         return context->comm.status;
     }
     context->comm.status = status;
-    if (text != context->comm.why.text) {
-        dpari_mpi_put_why(&context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     if (tell) {
         memset(&note, 0, sizeof note);
         note.call.state = status;
@@ -193,11 +198,9 @@ static void dpari_mpi_forget(dpari_mpi_ctx *context, int64_t sequence)
 static int32_t dpari_mpi_waits_with(const dpari_mpi_task *task, int32_t rank)
 {
     const dpari_record *h = task->ctx->heard == NULL ? NULL : &task->ctx->heard[rank].call;
-    const dpar_call *call = &task->call;
-    return h != NULL && h->sequence == task->sequence + 1 && h->kind == call->kind &&
-           h->type == dpari_mpi_said_type(task) && h->op == call->op && h->root == call->root &&
-           dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
-           (call->variable_counts || h->count == call->count);
+    const dpari_record mine = dpari_mpi_record_of(task);
+    return h != NULL && h->sequence == task->sequence + 1 &&
+           dpari_record_same(h, &mine, !task->call.variable_counts);
 }
 
 /* Breaks the communicator if a rank has reported another call than this task's as the collective
@@ -301,34 +304,6 @@ static void dpari_mpi_late(dpari_mpi_task *task)
         dpari_mpi_put_elsewhere(&t, task);
     }
     dpari_mpi_break(context, DPAR_E_TIMEOUT, why.text, 1);
-}
-
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
-{
-    return task->ctx->world->at_once > 0
-               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
-               : -1;
-}
-
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected)
-{
-    dpar_why why;
-    dpar_text t;
-    dpari_text_why(&t, &why);
-    dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, ": ");
-    dpari_mpi_put_rank(&t, task->ctx, peer);
-    dpar_text_put(&t, " sent ");
-    if (got < 0) {
-        dpar_text_put(&t, "more elements than the ");
-    } else {
-        dpari_text_int(&t, got);
-        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
-                                                          : " elements, not the ");
-    }
-    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
-    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
 }
 
 /* Tells the other ranks that this rank waits in the task's call. */

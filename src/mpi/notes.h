@@ -11,21 +11,14 @@ DPARI_INTERNAL int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *context);
 /* Breaks the communicator with this status and message, unless it is broken already: the first
  * error is kept. The node's ranks are always informed, through their memory; with `tell` all other
  * ranks are informed, too. */
-DPARI_INTERNAL dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
-                                           const char *text, int tell);
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mpi_break(dpari_mpi_ctx *context, dpar_status status,
+                                                      const char *text, int tell);
 /* Breaks the communicator if an MPI call failed, with its code. The message names `task`, or, if it
  * is NULL, what `doing` describes. Returns DPAR_OK for MPI_SUCCESS. */
 DPARI_INTERNAL dpar_status dpari_mpi_failed(dpari_mpi_ctx *context, const dpari_mpi_task *task,
                                             const char *doing, int code);
 /* Reads the notes that have arrived. */
 DPARI_INTERNAL void dpari_mpi_listen(dpari_mpi_ctx *context);
-/* Returns the elements of the first part of a message that is sent in two parts. No message in one
- * part has this length. -1 if no messages are sent in two parts. */
-DPARI_INTERNAL int64_t dpari_mpi_first_of(const dpari_mpi_task *task);
-/* Breaks the communicator because a message does not have the expected length. got: its elements,
- * negative if there were more than expected. */
-DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
-                                       int64_t expected);
 /* Called repeatedly in a long wait: reads notes, and after a quarter of the deadline sends them now
  * and then. Returns 1 if it sent some. A note may break the communicator. now: the time by
  * MPI_Wtime. */

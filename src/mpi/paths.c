@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Chooses the path of a call. Everything within a node goes through its memory. Other collectives
+ * are run by nodes where ranks are distributed evenly enough, by this engine's own messages if
+ * there are few ranks or the pieces are long, and otherwise by MPI's collectives. Reductions whose
+ * order of additions matters (rank_order, and 16-bit floats of few ranks) use rank_order.c. */
 #include "paths.h"
 
 #include "exchange_v.h"

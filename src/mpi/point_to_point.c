@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Keeps messages without a task in a list of works, the newest first. A work holds its MPI request
+ * and the number of its record. Whenever tasks advance, all of these messages are tested, because
+ * MPI advances them only when it is called. A message that fails, or has another length than
+ * expected, becomes a task, which writes the error. */
 #include "point_to_point.h"
 
 #include "mpi_types.h"
 #include "error_text.h"
 #include "notes.h"
 #include "paths.h"
+#include "task_messages.h"
 #include "tasks.h"
 
 static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *context, const dpar_call *call)

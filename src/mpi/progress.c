@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Advances tasks step by step, in the order in which they were posted.
+ *
+ * A step posts requests; when all of them are done, its data is processed, and the next step is
+ * posted. The two switches below select the functions of the task's path. A collective begins only
+ * when all steps of the collectives before it on its communicator are posted (ctx->unfed), and it
+ * is skipped in a pass in which an earlier one did not finish posting. After a few polls, a wait
+ * also looks after notes and the deadline. */
 #include "progress.h"
 
 #include "all_to_all_v.h"
@@ -10,6 +17,7 @@
 #include "paths.h"
 #include "point_to_point.h"
 #include "rank_order.h"
+#include "task_messages.h"
 #include "tasks.h"
 
 static int dpari_mpi_post_step(dpari_mpi_task *task)

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Reduces by this engine's own messages, in three ways: a small input is gathered by all ranks, a
+ * small all-reduce of many ranks doubles the groups that share a sum, and in a large reduction each
+ * rank adds one piece of each block. The inputs are stored as rows in the order of ranks and added
+ * by the loops of the shared-memory engine (../host/kernel.h), so that all ranks get the same bits.
+ * levels.c uses the same functions with the nodes in place of the ranks. */
 #include "rank_order.h"
 
 #include "../host/kernel.h"

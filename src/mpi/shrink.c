@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Shrinks a communicator by ULFM, the fault tolerance of Open MPI 5: breaks it, so that no rank
+ * waits in it any more, agrees with the ranks that are left, with a deadline, and lets MPI make a
+ * communicator of them. Without ULFM it only reports that. */
 #include "shrink.h"
 
 #include "../comm/os.h"
@@ -55,9 +58,9 @@ DPARI_INTERNAL dpar_status dpari_mpi_shrink_part(dpari_mpi_ctx *context, MPI_Com
 {
     (void)context;
     (void)part;
-    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
-                           "nodes cannot continue after a rank has died");
-    return DPAR_E_SYSTEM;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several nodes "
+                     "cannot continue after a rank has died");
 }
 #endif
 

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Sends and receives the messages of tasks, and compares their lengths.
+ *
+ * A message between one and two times as long as MPI's limit for sending at once is sent in two
+ * parts (tuning.c). Its first part has a length that no whole message has, so that a receiver that
+ * expects another count notices it. Every receive that is done is compared with the length that it
+ * expected; a difference breaks the communicator with a message that names the call, the rank and
+ * both counts. */
 #include "task_messages.h"
 
+#include "error_text.h"
 #include "mpi_types.h"
 #include "notes.h"
 #include "tasks.h"
@@ -73,6 +81,15 @@ DPARI_INTERNAL int dpari_mpi_recv_one(dpari_mpi_task *task, MPI_Comm comm, int t
     p->type = type;
     p->expect = p->whole = n;
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(task));
+}
+
+/* Returns the elements of the first part of a message that is sent in two parts. No message in one
+ * part has this length. -1 if no messages are sent in two parts. */
+static int64_t dpari_mpi_first_of(const dpari_mpi_task *task)
+{
+    return task->ctx->world->at_once > 0
+               ? task->ctx->world->at_once / dpar_type_bytes(task->call.type) + 1
+               : -1;
 }
 
 DPARI_INTERNAL int64_t dpari_mpi_first_part(const dpari_mpi_task *task, int64_t n)
@@ -158,4 +175,99 @@ DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const in
         }
     }
     return code;
+}
+
+/* ---- lengths and errors ---- */
+
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected)
+{
+    dpar_why why;
+    dpar_text t;
+    dpari_text_why(&t, &why);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, ": ");
+    dpari_mpi_put_rank(&t, task->ctx, peer);
+    dpar_text_put(&t, " sent ");
+    if (got < 0) {
+        dpar_text_put(&t, "more elements than the ");
+    } else {
+        dpari_text_int(&t, got);
+        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
+                                                          : " elements, not the ");
+    }
+    dpari_text_say(&t, "%ld that rank %d expects", expected, task->ctx->comm.rank);
+    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
+}
+
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
+{
+    const dpari_mpi_piece *p = &task->piece[i];
+    MPI_Count got = 0;
+    if (p->expect < 0 || p->whole < 0) {
+        return;
+    }
+    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
+        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
+    }
+}
+
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
+{
+    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
+        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
+    } else {
+        dpari_mpi_failed(task->ctx, task, NULL, code);
+    }
+}
+
+/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
+ * and the length of the other part then reveals the mismatch. */
+static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
+{
+    int32_t i, all = 1;
+    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
+        int done = 1;
+        if (task->request[i] != MPI_REQUEST_NULL) {
+            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
+            if (code != MPI_SUCCESS) {
+                dpari_mpi_request_failed(task, i, code);
+                return 0;
+            }
+            if (done) {
+                dpari_mpi_measure(task, i);
+            }
+        }
+        all = all && done;
+    }
+    return all && task->ctx->comm.status >= 0;
+}
+
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
+{
+    int done = 0, code;
+    int32_t i;
+    if (task->cut) {
+        return dpari_mpi_parts_done(task);
+    }
+    if (task->requests == 1) {
+        code = MPI_Test(task->request, &done, task->state);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_request_failed(task, 0, code);
+            return 0;
+        }
+    } else {
+        code = MPI_Testall(task->requests, task->request, &done, task->state);
+        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
+            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
+            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
+                dpari_mpi_request_failed(task, i, one);
+                return 0;
+            }
+        }
+    }
+    for (i = 0; done && i < task->requests; i++) {
+        dpari_mpi_measure(task, i);
+    }
+    return done;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* task_messages - private: sends and receives the messages of a task. */
+/* task_messages - private: sends and receives the messages of a task, and compares their lengths.
+ */
 #ifndef DPARI_MPI_TASK_MESSAGES_H
 #define DPARI_MPI_TASK_MESSAGES_H
 
@@ -36,5 +37,17 @@ DPARI_INTERNAL int dpari_mpi_trade(dpari_mpi_task *task, int32_t r, void *to, in
  * `from` on. Receives n elements from it into row place[r] of `to`, or row r if place is NULL. */
 DPARI_INTERNAL int dpari_mpi_trade_each(dpari_mpi_task *task, void *to, const int32_t *place,
                                         const void *from, int64_t step, int64_t n);
+
+/* Breaks the communicator because a message does not have the expected length. got: its elements,
+ * negative if there were more than expected. */
+DPARI_INTERNAL void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got,
+                                       int64_t expected);
+/* True if all requests are done. Compares the lengths of messages; an error breaks the
+ * communicator. */
+DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
+/* Breaks the communicator if the message of request i does not have the expected length. */
+DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
+/* Breaks the communicator because request i failed. */
+DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
 
 #endif

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Manages the memory of operations in progress.
+ *
+ * Tasks are kept in a doubly linked list in the order of posting, and used again once they have
+ * ended. A task has space for one request itself, and allocates an array for more. Scratch memory
+ * is returned to the communicator, so that the next operation of the same size allocates nothing. A
+ * task that failed cancels its receives; if MPI still uses a request of it, its memory is never
+ * freed, nor is memory from dpar_comm_alloc (world->held). */
 #include "tasks.h"
 
 #include "error_text.h"
-#include "notes.h"
 
 DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task)
 {
@@ -262,76 +268,4 @@ DPARI_INTERNAL void dpari_mpi_advance(dpari_mpi_task *task, int64_t count, int64
     task->at += task->len;
     task->len = count - task->at < most ? count - task->at : most;
     task->last = task->at + task->len >= count;
-}
-
-DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i)
-{
-    const dpari_mpi_piece *p = &task->piece[i];
-    MPI_Count got = 0;
-    if (p->expect < 0 || p->whole < 0) {
-        return;
-    }
-    if (MPI_Get_elements_x(&task->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
-        dpari_mpi_mismatch(task, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
-    }
-}
-
-DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code)
-{
-    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && task->piece[i].expect >= 0) {
-        dpari_mpi_mismatch(task, task->piece[i].peer, -1, task->piece[i].whole);
-    } else {
-        dpari_mpi_failed(task->ctx, task, NULL, code);
-    }
-}
-
-/* Tests the requests one by one. If only one end cuts a message in two, one part may never arrive,
- * and the length of the other part then reveals the mismatch. */
-static int32_t dpari_mpi_parts_done(dpari_mpi_task *task)
-{
-    int32_t i, all = 1;
-    for (i = 0; i < task->requests && task->ctx->comm.status >= 0; i++) {
-        int done = 1;
-        if (task->request[i] != MPI_REQUEST_NULL) {
-            const int code = MPI_Test(&task->request[i], &done, &task->state[i]);
-            if (code != MPI_SUCCESS) {
-                dpari_mpi_request_failed(task, i, code);
-                return 0;
-            }
-            if (done) {
-                dpari_mpi_measure(task, i);
-            }
-        }
-        all = all && done;
-    }
-    return all && task->ctx->comm.status >= 0;
-}
-
-DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task)
-{
-    int done = 0, code;
-    int32_t i;
-    if (task->cut) {
-        return dpari_mpi_parts_done(task);
-    }
-    if (task->requests == 1) {
-        code = MPI_Test(task->request, &done, task->state);
-        if (code != MPI_SUCCESS) {
-            dpari_mpi_request_failed(task, 0, code);
-            return 0;
-        }
-    } else {
-        code = MPI_Testall(task->requests, task->request, &done, task->state);
-        for (i = 0; code != MPI_SUCCESS && i < task->requests; i++) {
-            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? task->state[i].MPI_ERROR : code;
-            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
-                dpari_mpi_request_failed(task, i, one);
-                return 0;
-            }
-        }
-    }
-    for (i = 0; done && i < task->requests; i++) {
-        dpari_mpi_measure(task, i);
-    }
-    return done;
 }

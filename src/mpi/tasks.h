@@ -29,13 +29,6 @@ DPARI_INTERNAL MPI_Request *dpari_mpi_last_request(dpari_mpi_task *task);
     ((t)->block                                                                                    \
          ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
          : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
-/* True if all requests are done. Compares the lengths of messages; an error breaks the
- * communicator. */
-DPARI_INTERNAL int32_t dpari_mpi_requests_done(dpari_mpi_task *task);
-/* Breaks the communicator if the message of request i does not have the expected length. */
-DPARI_INTERNAL void dpari_mpi_measure(dpari_mpi_task *task, int32_t i);
-/* Breaks the communicator because request i failed. */
-DPARI_INTERNAL void dpari_mpi_request_failed(dpari_mpi_task *task, int32_t i, int code);
 /* Forgets the requests, which are done, and frees their derived types. */
 DPARI_INTERNAL void dpari_mpi_release_pieces(dpari_mpi_task *task);
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Posts, tests and waits. A collective is enqueued when it is posted; a message only joins the list
+ * of pending ones, which is enqueued as a group at the next collective, batch, test or wait.
+ * Waiting makes the compute stream wait for the operation's event; only barriers and messages on
+ * host memory make the thread wait. */
 #include "calls.h"
 
 #include "../base/arith.h"
 #include "../base/type.h"
+#include "../comm/batch_now.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/os.h"
@@ -165,38 +170,22 @@ DPARI_INTERNAL dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *ca
                                             dpar_work *works)
 {
     dpari_nccl_ctx *context = dpari_nccl_ctx_of(comm);
-    dpar_work *mine = works;
-    dpar_status status = DPAR_OK, one;
+    dpar_status status = DPAR_OK;
     int32_t i, posted = 0;
     if (works == NULL) {
-        mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
-        if (mine == NULL) {
-            return dpari_say(DPAR_E_MEMORY, &context->comm.why,
-                             "batch: no memory for %d calls (%ld bytes)", n,
-                             n * (int64_t)sizeof *works);
-        }
+        return dpari_batch_now(comm, calls, n);
     }
     dpari_nccl_flush(context->world);
     for (i = 0; i < n && status >= 0; i++) {
-        status = dpari_nccl_pend(context, &calls[i], &mine[i]);
+        status = dpari_nccl_pend(context, &calls[i], &works[i]);
         posted += status >= 0;
     }
-    if (status < 0) { /* no call of the batch is enqueued */
-        for (i = 0; i < posted; i++) {
-            dpari_nccl_drop(context, &mine[i]);
-            dpari_nccl_finish(&mine[i], status);
-        }
-    } else {
-        status = dpari_nccl_flush_one(context);
+    if (status >= 0) {
+        return dpari_nccl_flush_one(context);
     }
-    if (works == NULL) {
-        for (i = 0; i < posted; i++) {
-            one = mine[i].comm != NULL ? dpari_nccl_wait(&mine[i]) : mine[i].status;
-            if (status >= 0) {
-                status = one;
-            }
-        }
-        free(mine);
+    for (i = 0; i < posted; i++) { /* no call of the batch is enqueued */
+        dpari_nccl_drop(context, &works[i]);
+        dpari_nccl_finish(&works[i], status);
     }
     return status;
 }

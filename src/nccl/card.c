@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes and checks rank 0's card. It contains what ranks have to agree on, so that each rank can
+ * check it when it gets it, without further messages. A rank 0 that cannot begin sends its card all
+ * the same, with `ending` set, so that the others fail at once and do not wait for it. */
 #include "card.h"
 
 #include "../base/arith.h"
@@ -10,15 +13,6 @@
 #include "proof.h"
 #include "socket.h"
 #include "state.h"
-
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != 0; text++) {
-        h = (h ^ (unsigned char)*text) * DPARI_NCCL_PRIME;
-    }
-    return h == 0 ? 1 : h;
-}
 
 /* Turns a job's number into a number that no other run of the job has. */
 static uint64_t dpari_nccl_nonce(uint64_t job)

@@ -6,11 +6,6 @@
 #include "../base/arith.h"
 #include "state.h"
 
-#define DPARI_NCCL_PRIME UINT64_C(1099511628211) /* the prime of the FNV-1a hash */
-
-/* Returns the 64-bit FNV-1a hash of a text, but never 0. */
-DPARI_INTERNAL uint64_t dpari_nccl_hash(const char *text);
-
 /* Makes rank 0's card, without the id, and begins to listen. If it cannot listen, the card has no
  * addresses, and there is no side channel. */
 DPARI_INTERNAL dpar_status dpari_nccl_card_begin(dpari_nccl_world *world, uint64_t job,

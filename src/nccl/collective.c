@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Enqueues collectives on device memory.
+ *
+ * NCCL's own collectives are used where they exist. What NCCL lacks is composed: forms with
+ * different counts from a group of sends and receives, of broadcasts or of reductions; an
+ * all-to-all in place from blocks that are received into scratch memory; and reductions in rank
+ * order from an all-to-all of blocks, which reduce_mem adds, and broadcasts of the sums. Data that
+ * is only moved is sent as bytes. */
 #include "collective.h"
 
 #include "../base/arith.h"
@@ -7,6 +14,7 @@
 #include "../comm/comm.h"
 #include "../host/elements.h"
 #include "../comm/engine.h"
+#include "../comm/pair.h"
 #include "../host/mem.h"
 #include "operation.h"
 #include "run.h"
@@ -39,77 +47,19 @@ static ncclRedOp_t dpari_nccl_op(int32_t op)
     }
 }
 
-/* Returns the number of elements in piece r. dpari_nccl_begin_of returns the element at which it
- * begins. */
-static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
-{
-    return call->variable_counts && counts != NULL ? counts[r] : call->count;
-}
-
-static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
-                                   const int64_t *begins, int32_t r)
-{
-    int64_t sum = 0;
-    int32_t i;
-    if (!call->variable_counts || counts == NULL) {
-        return call->count * r;
-    }
-    if (begins != NULL) {
-        return begins[r];
-    }
-    for (i = 0; i < r; i++) {
-        sum += counts[i];
-    }
-    return sum;
-}
-
-/* Sets *p to what this rank sends to rank r and receives from it, as addresses and bytes. Every
- * operation that moves data is described as an all-to-all, in which most pieces may be empty. */
-static void dpari_nccl_piece_of(const dpari_nccl_ctx *context, const dpar_call *call, int32_t r,
-                                dpari_nccl_piece *p)
-{
-    const int32_t me = context->comm.rank, root = call->root;
-    const int64_t unit = dpar_type_bytes(call->type);
-    int64_t give = 0, take = 0, from = 0, to = 0;
-    switch (call->kind) {
-    case DPAR_CALL_BROADCAST:
-        give = me == root ? call->count : 0;
-        take = r == root ? call->count : 0;
-        break;
-    case DPAR_CALL_GATHER:
-        give = r == root ? call->count : 0;
-        take = me == root ? dpari_nccl_count(call, call->out_count, r) : 0;
-        to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_first, r) : 0;
-        break;
-    case DPAR_CALL_SCATTER:
-        give = me == root ? dpari_nccl_count(call, call->in_count, r) : 0;
-        from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_first, r) : 0;
-        take = r == root ? call->count : 0;
-        break;
-    case DPAR_CALL_ALL_GATHER:
-        give = dpari_nccl_count(call, call->out_count, me);
-        take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-        break;
-    case DPAR_CALL_ALL_TO_ALL:
-        give = dpari_nccl_count(call, call->in_count, r);
-        from = dpari_nccl_begin_of(call, call->in_count, call->in_first, r);
-        take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-        break;
-    default: break;
-    }
-    p->give = give * unit;
-    p->take = take * unit;
-    p->from = give > 0 ? (const char *)call->in + from * unit : NULL;
-    p->to = take > 0 ? (char *)call->out + to * unit : NULL;
-}
-
 DPARI_INTERNAL void dpari_nccl_pieces(dpari_nccl_ctx *context, const dpar_call *call)
 {
+    const int64_t unit = dpar_type_bytes(call->type);
+    dpari_pair one;
     int32_t r;
+    memset(&one, 0, sizeof one);
     for (r = 0; r < context->comm.size; r++) {
-        dpari_nccl_piece_of(context, call, r, &context->piece[r]);
+        dpari_nccl_piece *p = &context->piece[r];
+        dpari_pair_next(&context->comm, call, r, &one);
+        p->give = one.give > 0 ? one.give * unit : 0;
+        p->take = one.take > 0 ? one.take * unit : 0;
+        p->from = p->give > 0 ? (const char *)call->in + one.from * unit : NULL;
+        p->to = p->take > 0 ? (char *)call->out + one.to * unit : NULL;
     }
 }
 
@@ -194,6 +144,7 @@ DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar
                                        int32_t r, int64_t *begin)
 {
     const int64_t n = call->count / context->comm.size, more = call->count % context->comm.size;
+    int32_t i;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
         *begin = n * r + (r < more ? r : more);
         return n + (r < more);
@@ -202,8 +153,11 @@ DPARI_INTERNAL int64_t dpari_nccl_part(const dpari_nccl_ctx *context, const dpar
         *begin = 0;
         return r == call->root ? call->count : 0;
     }
-    *begin = dpari_nccl_begin_of(call, call->in_count, NULL, r);
-    return dpari_nccl_count(call, call->in_count, r);
+    *begin = call->variable_counts ? 0 : call->count * r;
+    for (i = 0; call->variable_counts && i < r; i++) {
+        *begin += call->in_count[i];
+    }
+    return call->variable_counts ? call->in_count[r] : call->count;
 }
 
 static void dpari_nccl_add_block(dpari_nccl_run *run, void *to, const void *from, int64_t count,
@@ -293,28 +247,27 @@ static void dpari_nccl_by_piece(dpari_nccl_run *run)
 {
     dpari_nccl_ctx *context = run->c;
     const dpar_call *call = run->call;
-    const ncclDataType_t type = dpari_nccl_type(call->type);
+    const int32_t me = context->comm.rank;
     int32_t r;
+    dpari_nccl_pieces(context, call);
     dpari_nccl_open(run);
     for (r = 0; r < context->comm.size && dpari_nccl_well(run); r++) {
-        if (call->kind == DPAR_CALL_ALL_GATHER && call->out_count[r] > 0) {
-            char *to = (char *)call->out +
-                       run->unit * dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
-            dpari_nccl_took(run,
-                            run->api->Broadcast(r == context->comm.rank ? call->in : to, to,
-                                                (size_t)(call->out_count[r] * run->unit), ncclUint8,
-                                                (int)r, context->nccl, run->stream),
-                            1);
-        } else if (call->kind == DPAR_CALL_REDUCE_SCATTER && call->in_count[r] > 0) {
-            const char *from = (const char *)call->in +
-                               run->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
-            dpari_nccl_took(run,
-                            run->api->Reduce(from, r == context->comm.rank ? call->out : NULL,
-                                             (size_t)call->in_count[r], type,
-                                             dpari_nccl_op(call->op), (int)r, context->nccl,
-                                             run->stream),
-                            1);
+        const dpari_nccl_piece *p = &context->piece[r];
+        ncclResult_t code = ncclSuccess;
+        int64_t begin, n = 0;
+        if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
+            n = dpari_nccl_part(context, call, r, &begin);
         }
+        if (p->take > 0) {
+            code = run->api->Broadcast(r == me ? call->in : p->to, p->to, (size_t)p->take,
+                                       ncclUint8, (int)r, context->nccl, run->stream);
+        } else if (n > 0) {
+            code =
+                run->api->Reduce((const char *)call->in + begin * run->unit,
+                                 r == me ? call->out : NULL, (size_t)n, dpari_nccl_type(call->type),
+                                 dpari_nccl_op(call->op), (int)r, context->nccl, run->stream);
+        }
+        dpari_nccl_took(run, code, 1);
     }
     dpari_nccl_shut(run);
 }
@@ -322,22 +275,20 @@ static void dpari_nccl_by_piece(dpari_nccl_run *run)
 static void dpari_nccl_reduce(dpari_nccl_run *run)
 {
     const dpar_call *call = run->call;
+    const dpari_nccl_api *api = run->api;
     const ncclDataType_t type = dpari_nccl_type(call->type);
     const ncclRedOp_t op = dpari_nccl_op(call->op);
     const size_t n = (size_t)call->count;
     ncclComm_t nccl = run->c->nccl;
+    ncclResult_t code;
     if (call->kind == DPAR_CALL_ALL_REDUCE) {
-        dpari_nccl_took(
-            run, run->api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream), 0);
+        code = api->AllReduce(call->in, call->out, n, type, op, nccl, run->stream);
     } else if (call->kind == DPAR_CALL_REDUCE) {
-        dpari_nccl_took(
-            run,
-            run->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream),
-            0);
+        code = api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, run->stream);
     } else {
-        dpari_nccl_took(
-            run, run->api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream), 0);
+        code = api->ReduceScatter(call->in, call->out, n, type, op, nccl, run->stream);
     }
+    dpari_nccl_took(run, code, 0);
 }
 
 static void dpari_nccl_move(dpari_nccl_run *run)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes and ends communicators. All calls of NCCL here are non-blocking and polled until the
+ * deadline (settle.c). A communicator leaves its world before it is destroyed: its slots,
+ * registrations and place in the list are removed with the lock held, so that the watchdog does not
+ * see it any more. */
 #include "communicator.h"
 
 #include "../base/arith.h"
 #include "../base/base_private.h"
 #include "../base/text.h"
 #include "../comm/engine.h"
-#include "card.h"
 #include "failure.h"
 #include "library.h"
 #include "memory.h"
@@ -73,10 +76,11 @@ DPARI_INTERNAL void dpari_nccl_config(const dpari_nccl_world *world, ncclConfig_
 DPARI_INTERNAL uint64_t dpari_nccl_name(const dpari_nccl_ctx *context, int64_t number,
                                         const dpari_nccl_ctx *part)
 {
-    uint64_t h = (context->name ^ (uint64_t)number) * DPARI_NCCL_PRIME;
+    const uint64_t prime = UINT64_C(1099511628211); /* that of the FNV-1a hash */
+    uint64_t h = (context->name ^ (uint64_t)number) * prime;
     int32_t r;
     for (r = 0; r < part->comm.size; r++) {
-        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * DPARI_NCCL_PRIME;
+        h = (h ^ h >> 32 ^ (uint64_t)part->member[r]) * prime;
     }
     return h == 0 ? 1 : h;
 }
@@ -89,8 +93,7 @@ static void dpari_nccl_put_away(dpar_text *text, dpari_nccl_world *world)
     for (r = 1; world->rank == 0 && r < world->side.links; r++) {
         if (world->side.link[r].state == DPARI_NCCL_AWAY) {
             if (n < 8) {
-                dpar_text_put(text, n == 0 ? "; not connected: ranks " : ", ");
-                dpari_text_int(text, r);
+                dpari_text_say(text, "%s%d", n == 0 ? "; not connected: ranks " : ", ", r);
             }
             n++;
         }
@@ -116,12 +119,9 @@ static dpar_status dpari_nccl_init_rank(dpari_nccl_world *world, dpari_nccl_ctx 
     }
     if (code == ncclInProgress && why != NULL) {
         dpari_text_why(&t, why);
-        dpar_text_put(&t, "making a communicator of ");
-        dpari_text_int(&t, world->size);
-        dpar_text_put(&t, " ranks: not finished after ");
-        dpari_text_real(&t, world->options.timeout_s, 3);
-        dpar_text_put(&t, " s on rank ");
-        dpari_text_int(&t, world->rank);
+        dpari_text_print(&t,
+                         "making a communicator of %d ranks: not finished after %.3g s on rank %d",
+                         world->size, world->options.timeout_s, world->rank);
         dpari_nccl_put_away(&t, world);
     } else if (code != ncclInProgress) {
         dpari_nccl_say(&world->api, why, "ncclCommInitRank", code);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Breaks communicators. The first error is kept; it sets the status, wakes the watchdog, which
+ * informs the other ranks, and ends NCCL's operations, so that the streams continue. NCCL's abort
+ * runs in a thread of its own, and the communicator is freed once that thread has ended. */
 #include "failure.h"
 
 #include "../base/arith.h"
 #include "../base/text.h"
 #include "../comm/os.h"
+#include "lent_flags.h"
 #include "library.h"
 #include "state.h"
 
@@ -34,28 +38,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_statu
                                              const char *what)
 {
     return dpari_repeat(status, &context->comm.why, what);
-}
-
-enum { DPARI_NCCL_SETS = 4 }; /* of flags behind lent memory: lent_memory.c */
-
-DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context)
-{
-    return DPARI_NCCL_SETS * 4 * (int64_t)context->comm.size;
-}
-
-DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world)
-{
-    const dpari_nccl_memory *memory;
-    uint32_t left = 0;
-    for (memory = world->memory; memory != NULL && world->freeing != NULL; memory = memory->next) {
-        if (memory->near != NULL && memory->ctx != NULL && memory->ctx->comm.status < 0) {
-            const int64_t bytes = dpari_nccl_flag_bytes(memory->ctx);
-            char *at = (char *)memory->memory + memory->flags;
-            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, world->freeing);
-            left |= world->flying != NULL;
-        }
-    }
-    DPARI_STORE(&world->frees, left);
 }
 
 /* Wakes the watchdog, which informs the other ranks. */
@@ -129,9 +111,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_break(dpari_nccl_ctx *context, dpar_status
     if (DPARI_LOAD(&context->comm.status) < 0) {
         return context->comm.status;
     }
-    if (text != context->comm.why.text) {
-        (void)dpari_repeat(status, &context->comm.why, text);
-    }
+    (void)dpari_repeat(status, &context->comm.why, text);
     DPARI_STORE(&context->comm.status, status);
     context->told = !tell;
     if (tell) {

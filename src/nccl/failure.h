@@ -16,13 +16,6 @@ DPARI_INTERNAL dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing
 /* Sets the communicator's message and returns the status, without breaking it. */
 DPARI_INTERNAL dpar_status dpari_nccl_refuse(dpari_nccl_ctx *context, dpar_status status,
                                              const char *what);
-/* Returns the bytes of all flags behind lent memory. */
-DPARI_INTERNAL int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *context);
-
-/* Locked. Sets all flags in the memory of broken communicators, so that no stream waits for a rank
- * that will not come. */
-DPARI_INTERNAL void dpari_nccl_free_waits(dpari_nccl_world *world);
-
 /* Aborts the context's NCCL communicator. Its kernels end at once, but then NCCL frees memory,
  * which waits for all kernels of the device, including those of other communicators. The abort
  * therefore runs in a separate thread, so that other communicators can be aborted meanwhile. The

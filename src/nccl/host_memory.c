@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Runs collectives on host memory. Every operation is an all-to-all of pieces (dpari_nccl_pieces),
+ * in rounds whose chunks fit into page-locked memory: the first half of it is sent, the second half
+ * is received, and the host copies between it and the user's memory. Reductions receive the inputs
+ * of all ranks and add them by the loops of the shared-memory engine (../host/kernel.h). */
 #include "host_memory.h"
 
 #include "../base/arith.h"

@@ -48,6 +48,7 @@
 #include "../comm/os.h"
 #include "calls.h"
 #include "failure.h"
+#include "lent_flags.h"
 #include "memory.h"
 #include "messages.h"
 #include "nccl_register.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Loads NCCL with dlopen, or takes the addresses of the linked functions (DPAR_NCCL_LINK). The
+ * lists of library.h name the functions of each version. Functions that are newer than the
+ * library's own version are removed again, because a library may contain some that it does not
+ * support yet. */
 #include "library.h"
 
 #include "../base/arith.h"
@@ -108,11 +112,7 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
 
 DPARI_INTERNAL void dpari_nccl_put_version(dpar_text *text, int32_t version)
 {
-    dpari_text_int(text, version / 10000);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version / 100 % 100);
-    dpari_text_char(text, '.');
-    dpari_text_int(text, version % 100);
+    dpari_text_say(text, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Keeps a list of the device memory that was allocated or registered. An allocation is cleared, and
+ * aligned to 4096 bytes, so that it can become a window of NCCL. Releasing it first waits for both
+ * streams and for threads that abort communicators, because these deregister memory as well. */
 #include "memory.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Enqueues messages. Those that were posted since the last group are sorted by tag and enqueued as
+ * one group of NCCL, as one operation with one slot. Messages of a rank to itself are copied, the
+ * i-th send to the i-th receive. Messages on host memory go through page-locked memory, which is a
+ * part of `letters` or, if that is full, allocated. */
 #include "messages.h"
 
 #include "../base/arith.h"
@@ -134,15 +138,9 @@ DPARI_INTERNAL dpar_status dpari_nccl_pend(dpari_nccl_ctx *context, const dpar_c
     return DPAR_OK;
 }
 
-/* True if message a must be enqueued before b. Messages are ordered by tag, and those with the same
- * tag as they were posted, so that both ranks of a pair have the same order, whatever the order in
- * which they name their neighbours. */
-static int dpari_nccl_before(const dpar_work *a, const dpar_work *b)
-{
-    return a->call.tag < b->call.tag;
-}
-
-/* Sorts a list of messages by merging, which keeps the order of equal elements. */
+/* Sorts a list of messages by tag, by merging, which keeps messages with the same tag as they were
+ * posted. Both ranks of a pair therefore have the same order, whatever the order in which they name
+ * their neighbours. */
 static dpar_work *dpari_nccl_sorted(dpar_work *list)
 {
     dpar_work *part[2], *out = NULL, **end = &out;
@@ -163,7 +161,7 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     part[0] = dpari_nccl_sorted(part[0]);
     part[1] = dpari_nccl_sorted(part[1]);
     while (part[0] != NULL && part[1] != NULL) {
-        k = dpari_nccl_before(part[1], part[0]);
+        k = part[1]->call.tag < part[0]->call.tag;
         *end = part[k];
         end = &part[k]->next;
         part[k] = part[k]->next;
@@ -172,31 +170,31 @@ static dpar_work *dpari_nccl_sorted(dpar_work *list)
     return out;
 }
 
+/* Returns the first message of this kind, from `list` on, that a rank `me` sends to itself or
+ * receives from itself. NULL if there is none. */
+static dpar_work *dpari_nccl_with_self(dpar_work *list, int32_t kind, int32_t me)
+{
+    while (list != NULL && (list->call.kind != kind || list->call.root != me)) {
+        list = list->next;
+    }
+    return list;
+}
+
 /* Copies the messages of this rank to itself: the i-th send of the sorted list to the i-th
  * receive. */
 static void dpari_nccl_to_self(dpari_nccl_run *run, dpar_work *list)
 {
     const int32_t me = run->c->comm.rank;
-    dpar_work *give = list, *take = list;
-    for (;;) {
-        while (give != NULL && (give->call.kind != DPAR_CALL_SEND || give->call.root != me)) {
-            give = give->next;
-        }
-        while (take != NULL && (take->call.kind != DPAR_CALL_RECV || take->call.root != me)) {
-            take = take->next;
-        }
-        if (give == NULL || take == NULL) {
-            return;
-        }
-        {
-            const char *letter = dpari_nccl_letter_of(give);
-            char *box = dpari_nccl_letter_of(take);
-            const void *from = letter != NULL ? (const void *)letter : give->call.in;
-            void *to = box != NULL ? (void *)box : take->call.out;
-            dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
-        }
-        give = give->next;
-        take = take->next;
+    dpar_work *give = dpari_nccl_with_self(list, DPAR_CALL_SEND, me);
+    dpar_work *take = dpari_nccl_with_self(list, DPAR_CALL_RECV, me);
+    while (give != NULL && take != NULL) {
+        const char *letter = dpari_nccl_letter_of(give);
+        char *box = dpari_nccl_letter_of(take);
+        const void *from = letter != NULL ? (const void *)letter : give->call.in;
+        void *to = box != NULL ? (void *)box : take->call.out;
+        dpari_nccl_copy(run, to, from, dpari_nccl_bytes(give->call.type, give->call.count));
+        give = dpari_nccl_with_self(give->next, DPAR_CALL_SEND, me);
+        take = dpari_nccl_with_self(take->next, DPAR_CALL_RECV, me);
     }
 }
 
@@ -233,57 +231,31 @@ static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *context, dpar_work **res
 }
 
 /* Checks that the sends of this rank to itself match its receives. */
-static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, const dpar_work *list)
+static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *context, dpar_work *list)
 {
-    const dpar_work *give = list, *take = list;
-    for (;;) {
-        while (give != NULL &&
-               (give->call.kind != DPAR_CALL_SEND || give->call.root != context->comm.rank)) {
-            give = give->next;
-        }
-        while (take != NULL &&
-               (take->call.kind != DPAR_CALL_RECV || take->call.root != context->comm.rank)) {
-            take = take->next;
-        }
-        if (give == NULL || take == NULL) {
-            return DPAR_OK;
-        }
+    const int32_t me = context->comm.rank;
+    dpar_work *give = dpari_nccl_with_self(list, DPAR_CALL_SEND, me);
+    dpar_work *take = dpari_nccl_with_self(list, DPAR_CALL_RECV, me);
+    while (give != NULL && take != NULL) {
         if (give->call.count != take->call.count || give->call.type != take->call.type ||
             give->call.tag != take->call.tag) {
             return dpari_nccl_broke(context, DPAR_E_MISMATCH,
                                     "a send of this rank to itself and its receive differ in "
                                     "count, type or tag");
         }
-        give = give->next;
-        take = take->next;
+        give = dpari_nccl_with_self(give->next, DPAR_CALL_SEND, me);
+        take = dpari_nccl_with_self(take->next, DPAR_CALL_RECV, me);
     }
+    return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+/* Enqueues a list of messages as one group, and then ends the operation of their slot. */
+static dpar_status dpari_nccl_enqueue_group(dpari_nccl_ctx *context, dpari_nccl_slot *slot,
+                                            dpar_work *list)
 {
-    dpar_work *list, *work, *rest = NULL;
     dpari_nccl_run x;
-    dpari_nccl_slot *slot;
+    dpar_work *work;
     int32_t n = 0;
-    dpar_status status;
-    if (context->pending == NULL) {
-        return DPAR_OK;
-    }
-    context->newest = NULL;
-    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
-    context->pending = rest;
-    if (list == NULL) {
-        return DPAR_OK;
-    }
-    status = dpari_nccl_self_fits(context, list);
-    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
-    for (work = list; slot == NULL && work != NULL; work = list) {
-        list = work->next;
-        dpari_nccl_finish(work, status);
-    }
-    if (slot == NULL) {
-        return status;
-    }
     dpari_nccl_run_init(&x, context, &slot->call);
     dpari_nccl_open(&x);
     for (work = list; work != NULL; work = work->next) {
@@ -299,7 +271,28 @@ DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
     }
     dpari_nccl_shut(&x);
     dpari_nccl_to_self(&x, list);
-    status = dpari_nccl_end(slot, n, dpari_nccl_result(&x));
+    return dpari_nccl_end(slot, n, dpari_nccl_result(&x));
+}
+
+DPARI_INTERNAL dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *context)
+{
+    dpar_work *list, *work, *rest = NULL;
+    dpari_nccl_slot *slot;
+    dpar_status status;
+    if (context->pending == NULL) {
+        return DPAR_OK;
+    }
+    context->newest = NULL;
+    list = dpari_nccl_sorted(dpari_nccl_take_ready(context, &rest));
+    context->pending = rest;
+    if (list == NULL) {
+        return DPAR_OK;
+    }
+    status = dpari_nccl_self_fits(context, list);
+    slot = status >= 0 ? dpari_nccl_begin(context, &list->call, &status) : NULL;
+    if (slot != NULL) {
+        status = dpari_nccl_enqueue_group(context, slot, list);
+    }
     while (list != NULL) {
         work = list;
         list = work->next;

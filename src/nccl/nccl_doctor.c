@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Reports on NCCL. Which transports NCCL chose is not in its API, so that its log is searched for
+ * the words "via ..." and "Using network ...". */
 #include "nccl_doctor.h"
 
 #include "../base/base.h"
@@ -105,21 +107,12 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
         dpar_text_put(out, "NCCL's transports: none yet, ranks connect in their first operation "
                            "(with one rank, or your own NCCL_DEBUG, nothing is logged)");
     } else {
-        dpar_text_put(out, "NCCL's transports of this rank: ");
-        dpari_text_int(out, t.p2p);
-        dpar_text_put(out, " by P2P, ");
-        dpari_text_int(out, t.shm);
-        dpar_text_put(out, " by shared memory, ");
-        dpari_text_int(out, t.ib);
-        dpar_text_put(out, " by InfiniBand, ");
-        dpari_text_int(out, t.socket);
-        dpar_text_put(out, " by sockets, ");
-        dpari_text_int(out, t.other);
-        dpar_text_put(out, " by others");
+        dpari_text_say(out,
+                       "NCCL's transports of this rank: %ld by P2P, %ld by shared memory, %ld by "
+                       "InfiniBand, %ld by sockets, %ld by others",
+                       t.p2p, t.shm, t.ib, t.socket, t.other);
     }
-    dpar_text_put(out, "; network ");
-    dpar_text_put(out, t.network[0] != 0 ? t.network : "not known");
-    dpari_text_char(out, '\n');
+    dpari_text_say(out, "; network %s\n", t.network[0] != 0 ? t.network : "not known");
     if (t.socket > 0 && !shared) {
         dpar_text_put(out,
                       "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
@@ -137,11 +130,9 @@ static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
     if (s->listener < 0) {
         return;
     }
-    dpar_text_put(out, "other ranks reach rank 0 ");
-    dpar_text_put(out, s->local ? "on the loopback interface" : "at any of its addresses");
-    dpar_text_put(out, ", port ");
-    dpari_text_int(out, s->card.port);
-    dpar_text_put(out, ", with a key made for this job\n");
+    dpari_text_say(out, "other ranks reach rank 0 %s, port %d, with a key made for this job\n",
+                   s->local ? "on the loopback interface" : "at any of its addresses",
+                   s->card.port);
 }
 
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
@@ -153,9 +144,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out)
     const int ours = comm != NULL && strcmp(comm->engine.name, "nccl") == 0;
     int32_t wrong = 0;
     if (dpari_nccl_load(&api, &why) < 0) {
-        dpar_text_put(out, "WRONG: ");
-        dpar_text_put(out, why.text);
-        dpar_text_put(out, " -> install NCCL (pip: nvidia-nccl-cu13)\n");
+        dpari_text_say(out, "WRONG: %s -> install NCCL (pip: nvidia-nccl-cu13)\n", why.text);
         return 1;
     }
     dpar_text_put(out, "NCCL ");

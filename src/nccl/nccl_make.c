@@ -85,6 +85,17 @@ static void dpari_nccl_undo(dpari_nccl_world *world, dpari_nccl_ctx *context)
     }
 }
 
+/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
+static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                            dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
+}
+
 static void dpari_nccl_table(dpar_engine *e)
 {
     memset(e, 0, sizeof *e);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Registers memory from dpar_comm_alloc as a window if NCCL has windows, and other memory as a
+ * buffer. The registration is added to the world's list (memory.c), so that closing the
+ * communicator or releasing the memory ends it. */
 #include "nccl_register.h"
 
 #include "../base/arith.h"

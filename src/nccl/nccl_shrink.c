@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Shrinks a communicator by ncclCommShrink. NCCL gets a list of the ranks that are gone, and aborts
+ * the operations of a broken communicator itself. The new communicator belongs to the same world as
+ * the old one. */
 #include "nccl_shrink.h"
 
 #include "../base/arith.h"

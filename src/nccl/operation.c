@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Enqueues operations between two events. The slots and their events are made once, with the world.
+ * A slot is in the list of operations in progress until its `done` event was seen to be reached,
+ * and is free again when, in addition, no work refers to it. The lock is held from dpari_nccl_begin
+ * to dpari_nccl_end, so that operations of several communicators do not mix on the stream. */
 #include "operation.h"
 
 #include "../base/arith.h"

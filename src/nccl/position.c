@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Finds out in which operation a rank is: the one at the head of the stream if it waits in it,
+ * otherwise its last collective. The watchdog (watchdog.c) and the notes of the side channel
+ * (side_messages.c) use it. */
 #include "position.h"
 
 #include "../base/arith.h"
@@ -52,8 +55,5 @@ DPARI_INTERNAL void dpari_nccl_note_own(dpari_nccl_world *world, uint64_t name, 
 
 DPARI_INTERNAL int dpari_nccl_same(const dpari_nccl_note *m, const dpari_nccl_note *n)
 {
-    const dpari_record *a = &m->last, *b = &n->last;
-    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && m->varies == n->varies &&
-           (m->varies || a->count == b->count);
+    return m->varies == n->varies && dpari_record_same(&m->last, &n->last, !m->varies);
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Computes proofs by SipHash-2-4 over the numbers that both sides have drawn, and draws random
+ * numbers from /dev/urandom. There is no weaker source, because the key protects the job. */
 #include "proof.h"
 
 #include "../base/arith.h"

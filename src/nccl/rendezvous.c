@@ -30,6 +30,7 @@
  * from the network namespace. */
 static uint64_t dpari_nccl_this_node(void)
 {
+    uint64_t hash = UINT64_C(14695981039346656037);
     char text[512];
     dpari_site here;
     int64_t n;
@@ -42,9 +43,12 @@ static uint64_t dpari_nccl_this_node(void)
     if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
         text[n] = 0;
     }
+    for (n = 0; text[n] != 0; n++) { /* FNV-1a */
+        hash = (hash ^ (unsigned char)text[n]) * UINT64_C(1099511628211);
+    }
     /* Containers on one host may have separate networks, which a loopback interface does not
      * connect. */
-    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *world,
@@ -72,7 +76,7 @@ DPARI_INTERNAL dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world 
         for (r = 0; r < world->size && world->node[r] == mine; r++) {
         }
         world->side.local = r == world->size;
-        status = dpari_nccl_own_card(world, dpari_nccl_hash("host"), said);
+        status = dpari_nccl_own_card(world, 0, said);
     }
     status = dpari_agree(host, status, said);
     if (status < 0) {
@@ -250,10 +254,7 @@ static dpar_status dpari_nccl_by_port(dpari_nccl_world *world, const dpar_nccl_r
     dpar_text t;
     dpar_status status;
     dpar_text_init(&t, name, sizeof name);
-    dpar_text_put(&t, six ? "[" : "");
-    dpar_text_put(&t, m->address);
-    dpar_text_put(&t, six ? "]:" : ":");
-    dpari_text_int(&t, m->port);
+    dpari_text_say(&t, "%s%s%s%d", six ? "[" : "", m->address, six ? "]:" : ":", m->port);
     (void)setenv("NCCL_COMM_ID", name, 1);
     status = dpari_nccl_by_id(world, m->job, out, why);
     if (before != NULL) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Writes reports from the ring of the last operations and from the notes that other ranks sent over
+ * the side channel. */
 #include "report.h"
 
 #include "../base/arith.h"
@@ -48,9 +50,7 @@ DPARI_INTERNAL void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
     const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
     dpar_text_put(out, ", a GPU each");
     if (nodes > 0) {
-        dpar_text_put(out, " on ");
-        dpari_text_int(out, nodes);
-        dpar_text_put(out, nodes == 1 ? " node" : " nodes");
+        dpari_text_say(out, " on %d node%s", nodes, nodes == 1 ? "" : "s");
     }
     dpar_text_put(out, "; NCCL chooses the paths: in a node NVLink, PCIe or host memory");
     dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");

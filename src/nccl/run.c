@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Calls NCCL for an operation and keeps the first error, so that the callers need not check each
+ * call: after an error, all further calls do nothing. A call that NCCL has not completed yet is
+ * polled (settle.c), except in a group, whose end is polled instead. */
 #include "run.h"
 
 #include "../base/arith.h"

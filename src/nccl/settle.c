@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Polls NCCL. Communicators do not block, so that a call may return ncclInProgress; it is complete
+ * when ncclCommGetAsyncError returns something else. A poll first only yields the core, and later
+ * sleeps. */
 #include "settle.h"
 
 #include "../base/arith.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Allocates the side channel, and gives it a turn: accept connections, read messages, restore lost
+ * connections, report communicators that broke. The watchdog's thread does this between two waits
+ * in poll(), which a byte in a pipe ends early. */
 #include "side_channel.h"
 
 #include "../base/arith.h"

@@ -170,9 +170,7 @@ DPARI_INTERNAL void dpari_nccl_died(dpari_nccl_world *world, int32_t rank)
         }
         if (r < context->comm.size) {
             dpar_text_init(&t, text, sizeof text);
-            dpar_text_put(&t, "rank ");
-            dpari_text_int(&t, r);
-            dpar_text_put(&t, " is gone: its process ended, or no longer answers");
+            dpari_text_say(&t, "rank %d is gone: its process ended, or no longer answers", r);
             (void)dpari_nccl_break(context, DPAR_E_PEER, text, 0);
         }
     }
@@ -195,9 +193,7 @@ static void dpari_nccl_hear_broken(dpari_nccl_world *world, const dpari_nccl_mes
     }
     dpar_text_init(&t, text, sizeof text);
     if (message->status != DPAR_E_MISMATCH) {
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, r);
-        dpar_text_put(&t, " says: ");
+        dpari_text_say(&t, "rank %d says: ", r);
     }
     dpar_text_put(&t, message->text);
     (void)dpari_nccl_break(

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Implements TCP with deadlines: sockets do not block, and each call that cannot proceed waits in
+ * poll() for at most a tenth of a second before it looks at the clock again. */
 #include "socket.h"
 
 #include "../base/arith.h"

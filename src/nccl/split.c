@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Splits a communicator. The ranks first exchange colors and keys over page-locked memory, from
+ * which each computes its new communicator's ranks; this also waits for everything that was
+ * enqueued before. Then all call ncclCommSplit, which is polled until the deadline. */
 #include "split.h"
 
 #include "../base/arith.h"
@@ -154,14 +157,4 @@ DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int3
     }
     *out = part != NULL ? &part->comm : NULL;
     return DPAR_OK;
-}
-
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why)
-{
-    (void)comm;
-    (void)out;
-    (void)was;
-    return dpari_say(DPAR_E_SYSTEM, why,
-                     "shrink: NCCL needs a list of the ranks that are gone: call dpar_nccl_shrink");
 }

@@ -9,8 +9,5 @@
 /* Does what dpar_comm_split does. */
 DPARI_INTERNAL dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
                                             dpar_comm **out);
-/* Refuses dpar_comm_shrink: NCCL needs a list of the lost ranks. */
-DPARI_INTERNAL dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
-                                                    dpar_why *why);
 
 #endif

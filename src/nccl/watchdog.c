@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Watches the operation at the head of the stream. A thread wakes up about every 50 ms, or when
+ * something arrives on the side channel. It skips its turn if another thread holds the lock, so
+ * that it never waits for a call of NCCL. */
 #include "watchdog.h"
 
 #include "../base/arith.h"
@@ -8,6 +11,7 @@
 #include "../comm/os.h"
 #include "../comm/record.h"
 #include "failure.h"
+#include "lent_flags.h"
 #include "operation.h"
 #include "position.h"
 #include "settle.h"
@@ -35,18 +39,14 @@ static void dpari_nccl_put_missing(dpar_text *text, dpari_nccl_world *world,
         if (n > 8) {
             continue;
         }
-        dpar_text_put(text, "; rank ");
-        dpari_text_int(text, r);
-        dpar_text_put(text, known ? " has not reached it" : " does not answer");
+        dpari_text_say(text, "; rank %d %s", r, known ? "has not reached it" : "does not answer");
         if (known && b->last.sequence >= 0) {
             dpar_text_put(text, b->last.state == DPAR_MORE ? ", it is in " : ", its last call is ");
             dpari_record_text(text, &b->last);
         }
     }
     if (n > 8) {
-        dpar_text_put(text, "; and ");
-        dpari_text_int(text, n - 8);
-        dpar_text_put(text, " more");
+        dpari_text_say(text, "; and %d more", n - 8);
     }
     if (n == 0) {
         dpar_text_put(text, "; all ranks have reached it");
@@ -61,25 +61,18 @@ static void dpari_nccl_late(dpari_nccl_world *world, dpari_nccl_slot *slot)
     dpar_text t;
     dpari_text_why(&t, &why);
     if (slot->meets > 0) {
-        dpar_text_put(&t, "synchronising the devices of a halo exchange with rank ");
-        dpari_text_int(&t, slot->call.root);
+        dpari_text_say(&t, "synchronising the devices of a halo exchange with rank %d",
+                       slot->call.root);
         if (slot->meets > 1) {
-            dpar_text_put(&t, " and ");
-            dpari_text_int(&t, slot->meets - 1);
-            dpar_text_put(&t, " more");
+            dpari_text_say(&t, " and %d more", slot->meets - 1);
         }
         dpar_text_put(&t, ",");
     } else {
         dpari_operation_text(&t, slot->call.kind, slot->sequence, slot->call.type, slot->call.count,
                              slot->call.root, slot->call.tag);
     }
-    dpar_text_put(&t, " on rank ");
-    dpari_text_int(&t, context->comm.rank);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, context->comm.size);
-    dpar_text_put(&t, ": not finished after ");
-    dpari_text_real(&t, context->comm.timeout_s, 3);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " on rank %d of %d: not finished after %.3g s", context->comm.rank,
+                     context->comm.size, context->comm.timeout_s);
     if (world->side.links == 0) {
         dpar_text_put(&t, "; without a side channel the missing ranks are not known");
     } else if (!slot->messages) {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Makes and frees the state that all communicators of a job share: the options, the library,
+ * streams, events, scratch and page-locked memory. Making it needs no other rank. Freeing it also
+ * frees a state that was made only in part, after a failure. */
 #include "world.h"
 
 #include "../base/arith.h"
@@ -45,10 +48,7 @@ static void dpari_nccl_share_device(int32_t version, int32_t rank)
         (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     } else { /* each process pretends to be on a separate host */
         dpar_text_init(&t, host, sizeof host);
-        dpar_text_put(&t, "dpar-");
-        dpari_text_int(&t, rank);
-        dpari_text_char(&t, '-');
-        dpari_text_int(&t, (int64_t)getpid());
+        dpari_text_say(&t, "dpar-%d-%ld", rank, (int64_t)getpid());
         (void)setenv("NCCL_HOSTID", host, 0);
         (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
         (void)setenv("NCCL_NET", "Socket", 0);
