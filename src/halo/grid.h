@@ -44,8 +44,14 @@
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
 /* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
- * CELL, it goes through the middle of the end cell, which is then its own image. */
-enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
+ * CELL, it goes through the middle of the end cell, which is then its own image. OFF is only for a
+ * dpar_grid_field, where NONE selects the grid's mirror and OFF is no mirror. */
+enum {
+    DPAR_GRID_MIRROR_NONE,
+    DPAR_GRID_MIRROR_FACE,
+    DPAR_GRID_MIRROR_CELL,
+    DPAR_GRID_MIRROR_OFF
+};
 
 /* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
  * fields that you need. All ranks must pass the same values, except for mem, free_why and
@@ -124,6 +130,10 @@ typedef struct dpar_grid_field {
     /* For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as the
      * velocity normal to a mirror does. Bits of components that do not exist must be 0. */
     uint32_t odd[DPAR_MAX_DIMS];
+    /* DPAR_GRID_MIRROR_x at both ends of each dim, for a field that is reflected differently from
+     * the grid's other fields. NONE (0) selects the mirror of the grid. */
+    int32_t mirror_low[DPAR_MAX_DIMS];
+    int32_t mirror_high[DPAR_MAX_DIMS];
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */

@@ -117,6 +117,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     for (d = 0; d < adding->grid->head.dims; d++) {
         dpari_fact(facts, "location[#]", d, field->location[d]);
         dpari_fact(facts, "odd[#]", d, field->odd[d]);
+        dpari_fact(facts, "mirror_low[#]", d, field->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, field->mirror_high[d]);
     }
 }
 

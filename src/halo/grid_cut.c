@@ -122,22 +122,26 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     return status;
 }
 
-/* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_mirrors(const dpari_gx *grid,
+                                                             const int32_t *low,
+                                                             const int32_t *high, dpar_why *why)
 {
-    const int64_t n = grid->head.cells[d];
-    const int64_t first = grid->head.first[d];
-    const int64_t end = first + grid->head.count[d];
-    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
-    const int64_t above = end + grid->high[d] - n;
-    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
-            "its halo is %ld wide below and %ld above",
-            d, grid->head.count[d], grid->low[d], grid->high[d]);
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t n = grid->head.cells[d];
+        const int64_t first = grid->head.first[d];
+        const int64_t end = first + grid->head.count[d];
+        const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+        const int64_t above = end + grid->high[d] - n;
+        if ((low[d] && below > 0 && below + low[d] - 1 > dpari_least(n, end + grid->high[d])) ||
+            (high[d] && above > 0 &&
+             above + high[d] - 1 > n - dpari_most(0, first - grid->low[d]))) {
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+                "its halo is %ld wide below and %ld above",
+                d, grid->head.count[d], grid->low[d], grid->high[d]);
+        }
     }
     return DPAR_OK;
 }
@@ -201,13 +205,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
                 comm->rank, count, d);
         }
     }
-    for (d = 0; d < grid->desc.dims; d++) {
-        status = dpari_gx_check_mirror(grid, d, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return DPAR_OK;
+    return dpari_gx_check_mirrors(grid, grid->desc.mirror_low, grid->desc.mirror_high, why);
 }
 
 /* Checks that the rank's block has the size that the caller expects

@@ -9,6 +9,9 @@
 
 /* Checks the description of grid->desc, and cuts the cells into one block per rank. Local. */
 DPARI_INTERNAL dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Checks that the array of this rank holds all cells that mirrors of these kinds reflect. */
+DPARI_INTERNAL dpar_status dpari_gx_check_mirrors(const dpari_gx *grid, const int32_t *low,
+                                                  const int32_t *high, dpar_why *why);
 /* Lists the fields of a description that must be equal on all ranks. */
 DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
 

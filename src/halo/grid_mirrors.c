@@ -29,10 +29,10 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if (e > d || !grid->desc.mirror_low[e]) {
+            if (e > d || !shape->field.mirror_low[e]) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if (e > d || !grid->desc.mirror_high[e]) {
+            if (e > d || !shape->field.mirror_high[e]) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }
@@ -56,7 +56,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
 {
     const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
     const int32_t on =
-        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+        (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = shape->field.location[d] != 0;
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *copy = &mirror->box;
@@ -103,7 +103,7 @@ static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_s
     const int32_t comps = shape->field.components;
     const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
     const uint32_t odd = shape->field.odd[d] & all;
-    if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+    if (!(side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) ||
         !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
         return 0;
     }

@@ -8,6 +8,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "grid_cut.h"
 
 DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
                                        int32_t d)
@@ -55,6 +56,15 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
                 "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
                 (int64_t)field->odd[d], count);
         }
+        if (field->mirror_low[d] < 0 || field->mirror_low[d] > DPAR_GRID_MIRROR_OFF ||
+            field->mirror_high[d] < 0 || field->mirror_high[d] > DPAR_GRID_MIRROR_OFF ||
+            (grid->desc.periodic[d] && (field->mirror_low[d] | field->mirror_high[d]) != 0)) {
+            return dpari_wrong(
+                why,
+                "grid: field.mirror_low[%d] is %d and mirror_high[%d] %d; they must be 0 to 3, "
+                "and 0 in a periodic dim",
+                d, field->mirror_low[d], d, field->mirror_high[d]);
+        }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
@@ -67,8 +77,17 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Sets halo, components and strides of an array's shape, with the defaults that the field leaves
- * open. */
+/* Returns the mirror of an array at an end of a dim: NONE, FACE or CELL. */
+static DPARI_COLD int32_t dpari_gx_mirror_of(int32_t of_field, int32_t of_grid)
+{
+    if (of_field == DPAR_GRID_MIRROR_OFF) {
+        return DPAR_GRID_MIRROR_NONE;
+    }
+    return of_field != DPAR_GRID_MIRROR_NONE ? of_field : of_grid;
+}
+
+/* Sets halo, components, mirrors and strides of an array's shape, with the defaults that the field
+ * leaves open. */
 static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar_grid_field *field,
                                                 dpari_gx_shape *shape)
 {
@@ -81,6 +100,10 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
     for (d = 0; d < grid->head.dims; d++) {
         dense = dense && field->stride[d] == 0;
+        shape->field.mirror_low[d] =
+            dpari_gx_mirror_of(field->mirror_low[d], grid->desc.mirror_low[d]);
+        shape->field.mirror_high[d] =
+            dpari_gx_mirror_of(field->mirror_high[d], grid->desc.mirror_high[d]);
         shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (field->location[d]) {
             /* The upper outer face is owned by the neighbour. Points next to it in another dim are
@@ -142,10 +165,10 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
     int64_t points = dpari_gx_points(grid, field, d);
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_low[d]) {
         points -= dpari_most(grid->low[d] - first, 0);
     }
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_high[d]) {
         points -= dpari_most(grid->high[d] - after, 0);
     }
     return points;
@@ -210,6 +233,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, 
     }
     shape->type = type;
     dpari_gx_describe_points(grid, field, shape);
+    status = dpari_gx_check_mirrors(grid, shape->field.mirror_low, shape->field.mirror_high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
     d = dpari_gx_span(grid, shape) - 1;
     if (d < 0) {
         return dpari_gx_check_apart(grid, shape, rank, why);
@@ -252,7 +279,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->field.odd[d] != b->field.odd[d]) {
+        if (a->field.odd[d] != b->field.odd[d] ||
+            a->field.mirror_low[d] != b->field.mirror_low[d] ||
+            a->field.mirror_high[d] != b->field.mirror_high[d]) {
             return 0;
         }
     }

@@ -10,7 +10,8 @@
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
     dpar_halo halo;        /* the whole halo of the array */
-    dpar_grid_field field; /* with components and all strides, also if they are the defaults */
+    dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
+                              defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
     int32_t number;    /* the same on all ranks */
     int32_t type;

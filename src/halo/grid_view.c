@@ -19,14 +19,25 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
+/* True if the grid, or one of its known arrays, has a mirror at an end of dim d. */
+static int dpari_gx_mirrored(const dpari_gx *grid, int32_t d, int side)
+{
+    const dpari_gx_shape *shape = grid->shapes;
+    int found = (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) != 0;
+    for (; shape && !found; shape = shape->next) {
+        found = (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) != 0;
+    }
+    return found;
+}
+
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
  * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
-    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
-    const int above =
-        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
+    const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
+                      dpari_gx_mirrored(grid, d, 1);
     *lo = dpari_least(below ? grid->low[d] : 0, own);
     *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
