@@ -454,8 +454,9 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
 /* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
- * CELL, it goes through the middle of the end cell, which is then its own image. */
-enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
+ * CELL, it goes through the middle of the end cell, which is then its own image. OFF is only for a
+ * dpar_grid_field, where NONE selects the grid's mirror and OFF is no mirror. */
+enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL, DPAR_GRID_MIRROR_OFF };
 
 /* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
  * fields that you need. All ranks must pass the same values, except for mem, free_why and
@@ -476,16 +477,18 @@ typedef struct dpar_grid_desc {
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
-     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. */
+     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
+     * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
+     * cells make the same calls as the others, and their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
     int32_t order;
     int32_t check; /* 1 checks in each exchange that all ranks pass the same arrays
                       (DPAR_E_MISMATCH), which costs a small all-reduce */
-    /* [parts + 1] ascending numbers from 0 to cells for each dim: part p owns cells cuts[p] to
-     * cuts[p + 1] - 1, at least one. They are copied. NULL cuts evenly: the first (cells mod parts)
-     * parts then own one cell more than the others. */
+    /* [parts + 1] numbers from 0 to cells for each dim, which do not descend: part p owns cells
+     * cuts[p] to cuts[p + 1] - 1. They are copied. NULL cuts evenly, unless expected_count is set:
+     * the first (cells mod parts) parts then own one cell more than the others. */
     const int64_t *cuts[DPAR_MAX_DIMS];
     /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
      * grid. NULL selects that of the communicator, dpar_comm.mem. */
@@ -500,9 +503,10 @@ typedef struct dpar_grid_desc {
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* The number of cells that your code expects this rank to own in each dim, which may differ by
-     * rank. If the grid's block has another size, because your code cuts by another rule or orders
-     * dims differently, all ranks get DPAR_E_ARG. 0 skips the check. */
+    /* The number of cells that this rank owns in each dim in your code; each rank passes its own. If
+     * your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All ranks
+     * get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in another
+     * order, or if they contradict `cuts`. 0 is unknown. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -514,7 +518,7 @@ typedef struct dpar_grid {
     int32_t coord[DPAR_MAX_DIMS];  /* position of this rank among them, from 0 */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
     int64_t first[DPAR_MAX_DIMS];  /* index of the first cell that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns; may be 0 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
@@ -534,6 +538,10 @@ typedef struct dpar_grid_field {
     /* For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as the
      * velocity normal to a mirror does. Bits of components that do not exist must be 0. */
     uint32_t odd[DPAR_MAX_DIMS];
+    /* DPAR_GRID_MIRROR_x at both ends of each dim, for a field that is reflected differently from
+     * the grid's other fields. NONE (0) selects the mirror of the grid. */
+    int32_t mirror_low[DPAR_MAX_DIMS];
+    int32_t mirror_high[DPAR_MAX_DIMS];
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */
@@ -1168,6 +1176,8 @@ typedef struct dpari_gx {
     /* Of grid_cut.c: the halo's width on each side of each dim, and the largest of these. */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
     dpar_halo halo; /* of cells */
+    int64_t *cuts;  /* of grid_expected.c: memory of desc.cuts; NULL if the caller has set them */
+    int64_t cut_bytes;
 
     /* Of grid_arrays.c. */
     dpari_gx_shape *shapes;
@@ -1192,6 +1202,8 @@ DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid);
 DPARI_INTERNAL dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why);
 /* Allocates a grid and, after it in memory, copies of its cuts. */
 DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid, dpar_why *why);
+/* Releases the memory of a grid, without its arrays and plans. */
+DPARI_INTERNAL void dpari_gx_release(dpari_gx *grid);
 
 /* ==== halo/grid_cut.h ==== */
 
@@ -1200,8 +1212,29 @@ DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **g
 
 /* Checks the description of grid->desc, and cuts the cells into one block per rank. Local. */
 DPARI_INTERNAL dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Cuts the cells into one block per rank, where desc.cuts says. Sets grid->halo and the public head
+ * of the grid. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Returns the number of cells of a part of dim d, and sets *first to its first cell. */
+DPARI_INTERNAL int64_t dpari_gx_cells_of_part(const dpari_gx *grid, int32_t d, int32_t part,
+                                              int64_t *first);
+/* True if this rank has no cells. Its arrays then have no points, and no memory is touched. */
+DPARI_INTERNAL int dpari_gx_is_empty(const dpari_gx *grid);
+/* Checks that the array of this rank holds all cells that mirrors of these kinds reflect. */
+DPARI_INTERNAL dpar_status dpari_gx_check_mirrors(const dpari_gx *grid, const int32_t *low,
+                                                  const int32_t *high, dpar_why *why);
 /* Lists the fields of a description that must be equal on all ranks. */
 DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
+
+/* ==== halo/grid_expected.h ==== */
+
+/* grid_expected - cuts a grid where the caller's code cuts it (dpar_grid_desc.expected_count).
+ * Private. */
+
+/* Compares the block of each rank with the expected count. If a rank has another one, cuts the grid
+ * again, so that all ranks have what they expect. Collective. Fails on all ranks with DPAR_E_ARG if
+ * that is impossible, or as dpari_gx_cut_again does. */
+DPARI_INTERNAL dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *comm, dpar_why *why);
 
 /* ==== halo/grid_shape.h ==== */
 
@@ -1212,7 +1245,8 @@ DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
     dpar_halo halo;        /* the whole halo of the array */
-    dpar_grid_field field; /* with components and all strides, also if they are the defaults */
+    dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
+                              defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
     int32_t number;    /* the same on all ranks */
     int32_t type;
@@ -1242,7 +1276,8 @@ DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *
 /* Describes an array of this shape as a field of an exchange. */
 DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
                                    dpar_halo_field *field);
-/* Computes the box of points that a rank owns, and returns the number of their elements. */
+/* Computes the box of points that a rank owns, and returns the number of their elements. If it is
+ * 0, *own is not set. */
 DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
 
 /* ==== halo/grid_arrays.h ==== */
@@ -5867,6 +5902,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status s
     return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
+DPARI_INTERNAL DPARI_COLD void dpari_gx_release(dpari_gx *grid)
+{
+    dpari_os_unmap(grid->cuts, grid->cut_bytes);
+    dpari_os_unmap(grid, grid->bytes);
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
                                                    dpar_why *why)
 {
@@ -5949,11 +5990,10 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
-        if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
+        if (desc->cuts[d][part + 1] < desc->cuts[d][part]) {
             return dpari_wrong(
                 why,
-                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
-                "%ld",
+                "grid: desc.cuts[%d] must not descend, but part %d begins at %ld and ends at %ld",
                 d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
@@ -5988,7 +6028,8 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Chooses the number of parts of each dim. If two choices are nearly equal, it prefers to cut
+/* Chooses the number of parts of each dim. Numbers of the caller may exceed the cells, so that some
+ * parts have none. If two choices are nearly equal, it prefers to cut
  * earlier dims, whose halos have longer rows. Dims without a halo are not cut, unless the other
  * dims have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
@@ -6001,7 +6042,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     cart.dims = grid->desc.dims;
     for (d = 0; d < grid->desc.dims; d++) {
         const int64_t width = grid->low[d] + grid->high[d];
-        cart.cells[d] = grid->desc.cells[d];
+        cart.cells[d] = dpari_most(grid->desc.cells[d], grid->desc.parts[d]);
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
         cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
         grid->head.parts[d] =
@@ -6018,24 +6059,56 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     return status;
 }
 
-/* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_mirrors(const dpari_gx *grid,
+                                                             const int32_t *low,
+                                                             const int32_t *high, dpar_why *why)
 {
-    const int64_t n = grid->head.cells[d];
-    const int64_t first = grid->head.first[d];
-    const int64_t end = first + grid->head.count[d];
-    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
-    const int64_t above = end + grid->high[d] - n;
-    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
-            "its halo is %ld wide below and %ld above",
-            d, grid->head.count[d], grid->low[d], grid->high[d]);
+    int32_t d;
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t n = grid->head.cells[d];
+        const int64_t first = grid->head.first[d];
+        const int64_t end = first + grid->head.count[d];
+        const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+        const int64_t above = end + grid->high[d] - n;
+        if ((low[d] && below > 0 && below + low[d] - 1 > dpari_least(n, end + grid->high[d])) ||
+            (high[d] && above > 0 &&
+             above + high[d] - 1 > n - dpari_most(0, first - grid->low[d]))) {
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+                "its halo is %ld wide below and %ld above",
+                d, grid->head.count[d], grid->low[d], grid->high[d]);
+        }
     }
     return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_cells_of_part(const dpari_gx *grid, int32_t d,
+                                                         int32_t part, int64_t *first)
+{
+    const int64_t *cuts = grid->desc.cuts[d];
+    int64_t count = 0;
+    if (cuts) {
+        *first = cuts[part];
+        return cuts[part + 1] - cuts[part];
+    }
+    (void)dpar_split_range(DPAR_SPLIT_EVEN, grid->desc.cells[d], grid->head.parts[d], part, first,
+                           &count);
+    return count;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_gx_is_empty(const dpari_gx *grid)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->head.count[d] == 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* Makes grid->halo, the halo of the grid's cells, which the mesh distributes. */
@@ -6046,6 +6119,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
+    dpari_zero(halo, sizeof *halo);
     for (d = 0; d < grid->desc.dims; d++) {
         placement[d] =
             dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
@@ -6062,12 +6136,11 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm,
+                                                   dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
-    dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
@@ -6079,14 +6152,13 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
     grid->head.dims = grid->desc.dims;
     for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
-        const int64_t count = own.hi[d] - own.lo[d];
+        const int64_t count =
+            dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
         grid->head.cells[d] = grid->desc.cells[d];
-        grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
@@ -6095,32 +6167,6 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
                 "grid: the array of rank %d would have more than 2^56 points, with %ld own "
                 "cells in dim %d",
                 comm->rank, count, d);
-        }
-    }
-    for (d = 0; d < grid->desc.dims; d++) {
-        status = dpari_gx_check_mirror(grid, d, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks that the rank's block has the size that the caller expects
- * (dpar_grid_desc.expected_count).
- */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
-                                                   dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->head.dims; d++) {
-        if (grid->desc.expected_count[d] != 0 &&
-            grid->desc.expected_count[d] != grid->head.count[d]) {
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
-                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
-                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -6135,9 +6181,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_cells(dpari_gx *grid, const d
     }
     if (status == DPAR_OK) {
         status = dpari_gx_cut(grid, comm, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_gx_compare_own(grid, comm->rank, why);
     }
     return status;
 }
@@ -6167,6 +6210,159 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
         }
         dpari_fact_hash(facts, "the list of cuts[#]", d, h);
     }
+}
+
+/* ==== halo/grid_expected.c ==== */
+
+/* Cuts a grid where the caller's code cuts it.
+ *
+ * Only rank r knows how many cells rank r expects. All ranks therefore gather these numbers and
+ * compute the same cuts from them: a part of a dim has the number that its ranks expect. This is
+ * only done if some rank has another number than it expects, because codes that cut as dpar does
+ * are the usual case. */
+
+/* True if this rank expects another number of cells than it has. */
+static DPARI_COLD int32_t dpari_gx_is_unexpected(const dpari_gx *grid)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Returns the first rank that expects another number of cells in dim d than it has, and sets *count
+ * to what it has. Returns -1 if there is none. expected: [ranks][DPAR_MAX_DIMS]; 0 is unknown. */
+static DPARI_COLD int32_t dpari_gx_first_unexpected(const dpari_gx *grid, int32_t d,
+                                                    const int64_t *expected, int64_t *count)
+{
+    const dpar_mesh *mesh = &grid->halo.grid.mesh;
+    int32_t coord[DPAR_MAX_DIMS] = {0};
+    int64_t first;
+    int32_t r;
+    for (r = 0; r < mesh->size; r++) {
+        const int64_t wanted = expected[r * DPAR_MAX_DIMS + d];
+        (void)dpar_mesh_coords(mesh, r, coord);
+        *count = dpari_gx_cells_of_part(grid, d, coord[d], &first);
+        if (wanted != 0 && wanted != *count) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+/* Reports that no cut fits the expected numbers of dim d; `reason` says why. */
+static DPARI_COLD dpar_status dpari_gx_refuse_expected(const dpari_gx *grid, int32_t d,
+                                                       const int64_t *expected, const char *reason,
+                                                       dpar_why *why)
+{
+    int64_t count = 0;
+    const int32_t rank = dpari_gx_first_unexpected(grid, d, expected, &count);
+    return dpari_wrong(why,
+                       "grid: rank %d has %ld cells in dim %d, but expected_count is %ld, and no "
+                       "cut fits: %s",
+                       rank, count, d, expected[rank * DPAR_MAX_DIMS + d], reason);
+}
+
+/* Sets cuts[] of dim d, which are zeros, to those that the ranks expect. */
+static DPARI_COLD dpar_status dpari_gx_expected_cuts(const dpari_gx *grid, int32_t d,
+                                                     const int64_t *expected, int64_t *cuts,
+                                                     dpar_why *why)
+{
+    const dpar_mesh *mesh = &grid->halo.grid.mesh;
+    const int64_t cells = grid->desc.cells[d];
+    int32_t coord[DPAR_MAX_DIMS] = {0};
+    int32_t p, r;
+    if (grid->desc.cuts[d]) {
+        return dpari_gx_refuse_expected(grid, d, expected, "desc.cuts is set", why);
+    }
+    for (r = 0; r < mesh->size; r++) {
+        const int64_t count = expected[r * DPAR_MAX_DIMS + d];
+        int64_t *part;
+        (void)dpar_mesh_coords(mesh, r, coord);
+        part = &cuts[coord[d] + 1];
+        if (count < 0 || count > cells) {
+            return dpari_gx_refuse_expected(grid, d, expected, "a number is not 0 to cells", why);
+        }
+        if (count != 0 && *part != 0 && *part != count) {
+            return dpari_gx_refuse_expected(
+                grid, d, expected,
+                "ranks of one part have different numbers (are dims or ranks in another order?)",
+                why);
+        }
+        *part = dpari_most(*part, count);
+    }
+    for (p = 0; p < grid->head.parts[d]; p++) {
+        cuts[p + 1] += cuts[p];
+        if (cuts[p + 1] > cells) {
+            return dpari_gx_refuse_expected(grid, d, expected,
+                                            "the numbers of all parts exceed the cells", why);
+        }
+    }
+    if (cuts[p] != cells) {
+        return dpari_gx_refuse_expected(grid, d, expected,
+                                        "the numbers of all parts are fewer than the cells", why);
+    }
+    return DPAR_OK;
+}
+
+/* Computes the cuts of all dims from the expected counts of all ranks, and cuts the grid again.
+ * cuts: zeros, with room for all dims, which exist as long as the grid. */
+static DPARI_COLD dpar_status dpari_gx_use_expected(dpari_gx *grid, const dpar_comm *comm,
+                                                    const int64_t *expected, int64_t *cuts,
+                                                    dpar_why *why)
+{
+    int64_t count;
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (dpari_gx_first_unexpected(grid, d, expected, &count) >= 0) {
+            const dpar_status status = dpari_gx_expected_cuts(grid, d, expected, cuts, why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+            grid->desc.cuts[d] = cuts;
+        }
+        cuts += grid->head.parts[d] + 1;
+    }
+    return dpari_gx_cut(grid, comm, why);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *comm,
+                                                               dpar_why *why)
+{
+    const int64_t bytes = comm->size * (int64_t)sizeof grid->desc.expected_count;
+    int64_t *expected = NULL;
+    dpar_status status;
+    int32_t d, other = dpari_gx_is_unexpected(grid), others = 0;
+    status = dpar_all_reduce(comm, &other, &others, 1, DPAR_I32, DPAR_MAX, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    if (others == 0) {
+        return DPAR_OK;
+    }
+    grid->cut_bytes = 0;
+    for (d = 0; d < grid->head.dims; d++) {
+        grid->cut_bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
+    }
+    grid->cuts = (int64_t *)dpari_os_pages(grid->cut_bytes);
+    expected = (int64_t *)dpari_os_pages(bytes);
+    if (!grid->cuts || !expected) {
+        status = dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                           grid->cut_bytes + bytes);
+    }
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(comm, grid->desc.expected_count, expected, DPAR_MAX_DIMS, DPAR_I64,
+                                 NULL);
+        status = status == DPAR_OK ? dpari_gx_use_expected(grid, comm, expected, grid->cuts, why)
+                                   : dpari_repeat(status, why, comm->why.text);
+    }
+    dpari_os_unmap(expected, bytes);
+    return status;
 }
 
 /* ==== halo/grid_shape.c ==== */
@@ -6220,6 +6416,15 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
                 "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
                 (int64_t)field->odd[d], count);
         }
+        if (field->mirror_low[d] < 0 || field->mirror_low[d] > DPAR_GRID_MIRROR_OFF ||
+            field->mirror_high[d] < 0 || field->mirror_high[d] > DPAR_GRID_MIRROR_OFF ||
+            (grid->desc.periodic[d] && (field->mirror_low[d] | field->mirror_high[d]) != 0)) {
+            return dpari_wrong(
+                why,
+                "grid: field.mirror_low[%d] is %d and mirror_high[%d] %d; they must be 0 to 3, "
+                "and 0 in a periodic dim",
+                d, field->mirror_low[d], d, field->mirror_high[d]);
+        }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
@@ -6232,8 +6437,17 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Sets halo, components and strides of an array's shape, with the defaults that the field leaves
- * open. */
+/* Returns the mirror of an array at an end of a dim: NONE, FACE or CELL. */
+static DPARI_COLD int32_t dpari_gx_mirror_of(int32_t of_field, int32_t of_grid)
+{
+    if (of_field == DPAR_GRID_MIRROR_OFF) {
+        return DPAR_GRID_MIRROR_NONE;
+    }
+    return of_field != DPAR_GRID_MIRROR_NONE ? of_field : of_grid;
+}
+
+/* Sets halo, components, mirrors and strides of an array's shape, with the defaults that the field
+ * leaves open. */
 static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar_grid_field *field,
                                                 dpari_gx_shape *shape)
 {
@@ -6246,6 +6460,10 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
     for (d = 0; d < grid->head.dims; d++) {
         dense = dense && field->stride[d] == 0;
+        shape->field.mirror_low[d] =
+            dpari_gx_mirror_of(field->mirror_low[d], grid->desc.mirror_low[d]);
+        shape->field.mirror_high[d] =
+            dpari_gx_mirror_of(field->mirror_high[d], grid->desc.mirror_high[d]);
         shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (field->location[d]) {
             /* The upper outer face is owned by the neighbour. Points next to it in another dim are
@@ -6278,8 +6496,9 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *sh
         const int comps = d == grid->head.dims;
         const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
         const int64_t below = comps ? 0 : grid->low[d];
-        const int64_t above = comps ? shape->field.components - 1
-                                    : dpari_gx_points(grid, &shape->field, d) - 1 - below;
+        const int64_t points = /* 0 for a rank without cells */
+            comps ? shape->field.components : dpari_gx_points(grid, &shape->field, d);
+        const int64_t above = dpari_most(points - 1 - below, 0);
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -6307,10 +6526,10 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
     int64_t points = dpari_gx_points(grid, field, d);
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_low[d]) {
         points -= dpari_most(grid->low[d] - first, 0);
     }
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_high[d]) {
         points -= dpari_most(grid->high[d] - after, 0);
     }
     return points;
@@ -6325,6 +6544,9 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     const int32_t dims = grid->head.dims;
     uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
     int64_t taken = 1; /* extent of the dims that were checked, in elements */
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
@@ -6375,6 +6597,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, 
     }
     shape->type = type;
     dpari_gx_describe_points(grid, field, shape);
+    status = dpari_gx_check_mirrors(grid, shape->field.mirror_low, shape->field.mirror_high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
     d = dpari_gx_span(grid, shape) - 1;
     if (d < 0) {
         return dpari_gx_check_apart(grid, shape, rank, why);
@@ -6417,7 +6643,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->field.odd[d] != b->field.odd[d]) {
+        if (a->field.odd[d] != b->field.odd[d] ||
+            a->field.mirror_low[d] != b->field.mirror_low[d] ||
+            a->field.mirror_high[d] != b->field.mirror_high[d]) {
             return 0;
         }
     }
@@ -6451,7 +6679,9 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
 DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
                                                  dpar_box *own)
 {
-    (void)dpar_halo_owned(&shape->halo, rank, own);
+    if (!dpar_halo_owned(&shape->halo, rank, own)) {
+        return 0;
+    }
     return dpar_box_volume(own) * shape->field.components;
 }
 
@@ -6686,10 +6916,10 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if (e > d || !grid->desc.mirror_low[e]) {
+            if (e > d || !shape->field.mirror_low[e]) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if (e > d || !grid->desc.mirror_high[e]) {
+            if (e > d || !shape->field.mirror_high[e]) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }
@@ -6713,7 +6943,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
 {
     const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
     const int32_t on =
-        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+        (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = shape->field.location[d] != 0;
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *copy = &mirror->box;
@@ -6760,7 +6990,8 @@ static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_s
     const int32_t comps = shape->field.components;
     const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
     const uint32_t odd = shape->field.odd[d] & all;
-    if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+    if (dpari_gx_is_empty(grid) ||
+        !(side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) ||
         !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
         return 0;
     }
@@ -7299,6 +7530,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     for (d = 0; d < adding->grid->head.dims; d++) {
         dpari_fact(facts, "location[#]", d, field->location[d]);
         dpari_fact(facts, "odd[#]", d, field->odd[d]);
+        dpari_fact(facts, "mirror_low[#]", d, field->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, field->mirror_high[d]);
     }
 }
 
@@ -7460,7 +7693,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     for (r = comm->rank; r < end; r++) { /* rank 0 handles all blocks, other ranks only their own */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
-        for (i = 0; i < STEPS; i++) {
+        for (i = 0; count > 0 && i < STEPS; i++) {
             const int step = block->back ? WHOLE - i : i;
             dpar_status status = DPAR_OK;
             if (step == MESSAGE && other == comm->rank) {
@@ -7577,14 +7810,25 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
+/* True if the grid, or one of its known arrays, has a mirror at an end of dim d. */
+static int dpari_gx_mirrored(const dpari_gx *grid, int32_t d, int side)
+{
+    const dpari_gx_shape *shape = grid->shapes;
+    int found = (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) != 0;
+    for (; shape && !found; shape = shape->next) {
+        found = (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) != 0;
+    }
+    return found;
+}
+
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
  * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
-    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
-    const int above =
-        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
+    const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
+                      dpari_gx_mirrored(grid, d, 1);
     *lo = dpari_least(below ? grid->low[d] : 0, own);
     *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
@@ -7614,7 +7858,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     int64_t lo, hi;
     int32_t d, side;
     dpari_zero(&next, sizeof next);
-    next.dims = grid && box ? grid->dims : 0;
+    next.dims = grid && box && !dpari_gx_is_empty(dpari_gx_in(grid)) ? grid->dims : 0;
     for (d = 0; d < next.dims; d++) {
         next.hi[d] = grid->count[d];
     }
@@ -7659,6 +7903,10 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (status != DPAR_OK) {
         return status;
     }
+    for (d = 0; d < g->head.dims; d++) { /* for a rank without points */
+        own.lo[d] = g->head.first[d];
+        own.hi[d] = g->head.first[d] + g->head.count[d];
+    }
     (void)dpari_gx_owned(&shape, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
@@ -7685,15 +7933,17 @@ static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int3
     }
 }
 
-/* Writes the cells of part p of a dim, such as "40..79". */
+/* Writes the cells of part p of a dim, such as "40..79" or "none". */
 static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
                                           int32_t p)
 {
-    int32_t coord[DPAR_MAX_DIMS] = {0};
-    dpar_box own;
-    coord[d] = p;
-    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
-    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    int64_t first = 0;
+    const int64_t count = dpari_gx_cells_of_part(grid, d, p, &first);
+    if (count == 0) {
+        dpar_text_put(text, "none");
+        return;
+    }
+    dpari_text_print(text, "%ld..%ld", first, first + count - 1);
 }
 
 /* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
@@ -7787,11 +8037,19 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_gx_cut_cells(*grid, comm, why);
-    if (status != DPAR_OK || desc->type == 0) {
-        return status;
+    return dpari_gx_cut_cells(*grid, comm, why);
+}
+
+/* Checks the blocks of all ranks, whose cut is final, and makes the shape of unknown addresses.
+ * Collective. */
+static DPARI_COLD dpar_status dpari_gx_finish(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
+{
+    dpar_status status =
+        dpari_gx_check_mirrors(grid, grid->desc.mirror_low, grid->desc.mirror_high, why);
+    if (status == DPAR_OK && grid->desc.type != 0) {
+        status = dpari_gx_make_plain(grid, comm->rank, why);
     }
-    return dpari_gx_make_plain(*grid, comm->rank, why);
+    return dpari_agree(comm, status, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
@@ -7810,10 +8068,16 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
     }
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_cut_as_expected(made, comm, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_finish(made, comm, why);
+    }
     if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
         if (made) {
             dpari_gx_free_arrays(made, comm);
-            dpari_os_unmap(made, made->bytes);
+            dpari_gx_release(made);
         }
         return status;
     }
@@ -7865,7 +8129,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     if (status != DPAR_OK && said) {
         *said = comm->why;
     }
-    dpari_os_unmap(freed, freed->bytes);
+    dpari_gx_release(freed);
     if (!closes) {
         return status;
     }

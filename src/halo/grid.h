@@ -46,12 +46,7 @@ enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 /* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
  * CELL, it goes through the middle of the end cell, which is then its own image. OFF is only for a
  * dpar_grid_field, where NONE selects the grid's mirror and OFF is no mirror. */
-enum {
-    DPAR_GRID_MIRROR_NONE,
-    DPAR_GRID_MIRROR_FACE,
-    DPAR_GRID_MIRROR_CELL,
-    DPAR_GRID_MIRROR_OFF
-};
+enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL, DPAR_GRID_MIRROR_OFF };
 
 /* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
  * fields that you need. All ranks must pass the same values, except for mem, free_why and
@@ -72,16 +67,18 @@ typedef struct dpar_grid_desc {
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
-     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. */
+     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
+     * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
+     * cells make the same calls as the others, and their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
     int32_t order;
     int32_t check; /* 1 checks in each exchange that all ranks pass the same arrays
                       (DPAR_E_MISMATCH), which costs a small all-reduce */
-    /* [parts + 1] ascending numbers from 0 to cells for each dim: part p owns cells cuts[p] to
-     * cuts[p + 1] - 1, at least one. They are copied. NULL cuts evenly: the first (cells mod parts)
-     * parts then own one cell more than the others. */
+    /* [parts + 1] numbers from 0 to cells for each dim, which do not descend: part p owns cells
+     * cuts[p] to cuts[p + 1] - 1. They are copied. NULL cuts evenly, unless expected_count is set:
+     * the first (cells mod parts) parts then own one cell more than the others. */
     const int64_t *cuts[DPAR_MAX_DIMS];
     /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
      * grid. NULL selects that of the communicator, dpar_comm.mem. */
@@ -96,9 +93,10 @@ typedef struct dpar_grid_desc {
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* The number of cells that your code expects this rank to own in each dim, which may differ by
-     * rank. If the grid's block has another size, because your code cuts by another rule or orders
-     * dims differently, all ranks get DPAR_E_ARG. 0 skips the check. */
+    /* The number of cells that this rank owns in each dim in your code; each rank passes its own. If
+     * your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All ranks
+     * get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in another
+     * order, or if they contradict `cuts`. 0 is unknown. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -110,7 +108,7 @@ typedef struct dpar_grid {
     int32_t coord[DPAR_MAX_DIMS];  /* position of this rank among them, from 0 */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
     int64_t first[DPAR_MAX_DIMS];  /* index of the first cell that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns; may be 0 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;

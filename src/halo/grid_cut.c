@@ -10,6 +10,7 @@
 #include "../index/halo.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
+#include "../index/split.h"
 
 /* True if the value is 0 or 1. */
 static DPARI_COLD int dpari_gx_flag(int32_t value)
@@ -53,11 +54,10 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
-        if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
+        if (desc->cuts[d][part + 1] < desc->cuts[d][part]) {
             return dpari_wrong(
                 why,
-                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
-                "%ld",
+                "grid: desc.cuts[%d] must not descend, but part %d begins at %ld and ends at %ld",
                 d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
@@ -92,7 +92,8 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Chooses the number of parts of each dim. If two choices are nearly equal, it prefers to cut
+/* Chooses the number of parts of each dim. Numbers of the caller may exceed the cells, so that some
+ * parts have none. If two choices are nearly equal, it prefers to cut
  * earlier dims, whose halos have longer rows. Dims without a halo are not cut, unless the other
  * dims have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
@@ -105,7 +106,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     cart.dims = grid->desc.dims;
     for (d = 0; d < grid->desc.dims; d++) {
         const int64_t width = grid->low[d] + grid->high[d];
-        cart.cells[d] = grid->desc.cells[d];
+        cart.cells[d] = dpari_most(grid->desc.cells[d], grid->desc.parts[d]);
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
         cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
         grid->head.parts[d] =
@@ -127,6 +128,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_mirrors(const dpari_gx *gri
                                                              const int32_t *high, dpar_why *why)
 {
     int32_t d;
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
     for (d = 0; d < grid->head.dims; d++) {
         const int64_t n = grid->head.cells[d];
         const int64_t first = grid->head.first[d];
@@ -146,6 +150,31 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_mirrors(const dpari_gx *gri
     return DPAR_OK;
 }
 
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_cells_of_part(const dpari_gx *grid, int32_t d,
+                                                         int32_t part, int64_t *first)
+{
+    const int64_t *cuts = grid->desc.cuts[d];
+    int64_t count = 0;
+    if (cuts) {
+        *first = cuts[part];
+        return cuts[part + 1] - cuts[part];
+    }
+    (void)dpar_split_range(DPAR_SPLIT_EVEN, grid->desc.cells[d], grid->head.parts[d], part, first,
+                           &count);
+    return count;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_gx_is_empty(const dpari_gx *grid)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->head.count[d] == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Makes grid->halo, the halo of the grid's cells, which the mesh distributes. */
 static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
                                                 dpar_why *why)
@@ -154,6 +183,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
+    dpari_zero(halo, sizeof *halo);
     for (d = 0; d < grid->desc.dims; d++) {
         placement[d] =
             dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
@@ -170,12 +200,11 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm,
+                                                   dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
-    dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
@@ -187,14 +216,13 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
     grid->head.dims = grid->desc.dims;
     for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
-        const int64_t count = own.hi[d] - own.lo[d];
+        const int64_t count =
+            dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
         grid->head.cells[d] = grid->desc.cells[d];
-        grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
@@ -203,26 +231,6 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
                 "grid: the array of rank %d would have more than 2^56 points, with %ld own "
                 "cells in dim %d",
                 comm->rank, count, d);
-        }
-    }
-    return dpari_gx_check_mirrors(grid, grid->desc.mirror_low, grid->desc.mirror_high, why);
-}
-
-/* Checks that the rank's block has the size that the caller expects
- * (dpar_grid_desc.expected_count).
- */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
-                                                   dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->head.dims; d++) {
-        if (grid->desc.expected_count[d] != 0 &&
-            grid->desc.expected_count[d] != grid->head.count[d]) {
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
-                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
-                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -237,9 +245,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_cells(dpari_gx *grid, const d
     }
     if (status == DPAR_OK) {
         status = dpari_gx_cut(grid, comm, why);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_gx_compare_own(grid, comm->rank, why);
     }
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
+#include "grid_cut.h"
 #include "grid_shape.h"
 #include "halo_exchange_private.h"
 
@@ -103,7 +104,8 @@ static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_s
     const int32_t comps = shape->field.components;
     const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
     const uint32_t odd = shape->field.odd[d] & all;
-    if (!(side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) ||
+    if (dpari_gx_is_empty(grid) ||
+        !(side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) ||
         !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
         return 0;
     }

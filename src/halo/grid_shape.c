@@ -136,8 +136,9 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *sh
         const int comps = d == grid->head.dims;
         const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
         const int64_t below = comps ? 0 : grid->low[d];
-        const int64_t above = comps ? shape->field.components - 1
-                                    : dpari_gx_points(grid, &shape->field, d) - 1 - below;
+        const int64_t points = /* 0 for a rank without cells */
+            comps ? shape->field.components : dpari_gx_points(grid, &shape->field, d);
+        const int64_t above = dpari_most(points - 1 - below, 0);
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -183,6 +184,9 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     const int32_t dims = grid->head.dims;
     uint32_t left = ((uint32_t)1 << (dims + 1)) - 1; /* bits of dims still to check */
     int64_t taken = 1; /* extent of the dims that were checked, in elements */
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
     while (left != 0) {
         int64_t step = INT64_MAX, points;
         int32_t d, next = 0;
@@ -315,6 +319,8 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
 DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
                                                  dpar_box *own)
 {
-    (void)dpar_halo_owned(&shape->halo, rank, own);
+    if (!dpar_halo_owned(&shape->halo, rank, own)) {
+        return 0;
+    }
     return dpar_box_volume(own) * shape->field.components;
 }

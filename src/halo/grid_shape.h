@@ -41,7 +41,8 @@ DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *
 /* Describes an array of this shape as a field of an exchange. */
 DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
                                    dpar_halo_field *field);
-/* Computes the box of points that a rank owns, and returns the number of their elements. */
+/* Computes the box of points that a rank owns, and returns the number of their elements. If it is
+ * 0, *own is not set. */
 DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
 
 #endif

@@ -8,6 +8,7 @@
 #include "../base/base_private.h"
 #include "../index/halo.h"
 #include "../index/mesh.h"
+#include "grid_cut.h"
 #include "grid_object.h"
 #include "grid_shape.h"
 
@@ -67,7 +68,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     int64_t lo, hi;
     int32_t d, side;
     dpari_zero(&next, sizeof next);
-    next.dims = grid && box ? grid->dims : 0;
+    next.dims = grid && box && !dpari_gx_is_empty(dpari_gx_in(grid)) ? grid->dims : 0;
     for (d = 0; d < next.dims; d++) {
         next.hi[d] = grid->count[d];
     }
@@ -112,6 +113,10 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (status != DPAR_OK) {
         return status;
     }
+    for (d = 0; d < g->head.dims; d++) { /* for a rank without points */
+        own.lo[d] = g->head.first[d];
+        own.hi[d] = g->head.first[d] + g->head.count[d];
+    }
     (void)dpari_gx_owned(&shape, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
@@ -138,15 +143,17 @@ static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int3
     }
 }
 
-/* Writes the cells of part p of a dim, such as "40..79". */
+/* Writes the cells of part p of a dim, such as "40..79" or "none". */
 static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
                                           int32_t p)
 {
-    int32_t coord[DPAR_MAX_DIMS] = {0};
-    dpar_box own;
-    coord[d] = p;
-    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
-    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    int64_t first = 0;
+    const int64_t count = dpari_gx_cells_of_part(grid, d, p, &first);
+    if (count == 0) {
+        dpar_text_put(text, "none");
+        return;
+    }
+    dpari_text_print(text, "%ld..%ld", first, first + count - 1);
 }
 
 /* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
