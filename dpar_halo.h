@@ -443,7 +443,9 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
  *
  * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
  * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
- * ends are never touched, so that the code can keep its boundary values there.
+ * ends, which are walls, are never touched, so that the code can keep its boundary values there. If
+ * a code fills them on the rank next to the wall and expects them on the neighbours along the wall
+ * as well, set desc.exchange_walls.
  *
  * Functions without a `why` leave their message in g->comm->why. Features that are missing here are
  * in halo_exchange.h, on which grids are built; dpar_grid_halo and dpar_grid_plan give access to
@@ -498,15 +500,21 @@ typedef struct dpar_grid_desc {
      * address may change from call to call, on each rank independently. With 0, an unknown address
      * is DPAR_E_ARG. */
     int32_t type;
+    /* 1 treats the halo cells beyond a wall, which is an end of a dim that is neither periodic nor
+     * a mirror, as cells of the block next to it: the rank there fills them, and exchanges send
+     * them to its neighbours along the wall. Codes that exchange one dim after the other, such as
+     * WRF or ROMS, fill these cells before they exchange and expect this. With 0, no exchange reads
+     * or writes cells beyond walls. */
+    int32_t exchange_walls;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* The number of cells that this rank owns in each dim in your code; each rank passes its own. If
-     * your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All ranks
-     * get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in another
-     * order, or if they contradict `cuts`. 0 is unknown. */
+    /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
+     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
+     * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
+     * another order, or if they contradict `cuts`. 0 is unknown. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -1164,6 +1172,7 @@ DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan);
 typedef struct dpari_gx_shape dpari_gx_shape; /* grid_shape.h */
 typedef struct dpari_gx_array dpari_gx_array; /* grid_arrays.h */
 typedef struct dpari_gx_plan dpari_gx_plan;   /* grid_plans.h */
+typedef struct dpari_gx_walls dpari_gx_walls; /* grid_walls.h */
 
 /* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {
@@ -1245,6 +1254,7 @@ DPARI_INTERNAL dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *c
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
     dpar_halo halo;        /* the whole halo of the array */
+    dpari_gx_walls *walls; /* NULL unless the grid has desc.exchange_walls */
     dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
                               defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
@@ -1273,12 +1283,38 @@ DPARI_INTERNAL int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
  * of the other one, with the same points and strides. */
 DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *a,
                                     const dpari_gx_shape *b, int64_t apart);
-/* Describes an array of this shape as a field of an exchange. */
-DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
-                                   dpar_halo_field *field);
 /* Computes the box of points that a rank owns, and returns the number of their elements. If it is
  * 0, *own is not set. */
 DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
+
+/* ==== halo/grid_walls.h ==== */
+
+/* grid_walls - lets an exchange include the halo cells beyond walls
+ * (dpar_grid_desc.exchange_walls). Private. */
+
+/* What an exchange of arrays of a shape sends: the halo of a grid that has the cells beyond its
+ * walls as well. The rank next to a wall owns these cells. */
+struct dpari_gx_walls {
+    dpar_halo halo;
+    int64_t first[DPAR_MAX_DIMS]; /* this rank's first own cell in that grid, relative to its first
+                                     cell in the grid; at most 0 */
+    int64_t bytes;                /* size of this struct's memory, which ends with the cuts */
+};
+
+/* True if the cells beyond an end of dim d, low (side 0) or high, are sent with the block that is
+ * next to it. field: with resolved mirrors, as in dpari_gx_shape. */
+DPARI_INTERNAL int dpari_gx_sends_beyond(const dpari_gx *grid, const dpar_grid_field *field,
+                                         int32_t d, int side);
+/* Makes shape->walls if the grid has desc.exchange_walls. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_make_walls(const dpari_gx *grid, dpari_gx_shape *shape,
+                                               dpar_why *why);
+/* Frees shape->walls. */
+DPARI_INTERNAL void dpari_gx_free_walls(dpari_gx_shape *shape);
+/* Describes an array of this shape as a field of an exchange. */
+DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
+                                   dpar_halo_field *field);
+/* Returns the halo that an exchange of arrays of this shape fills. */
+DPARI_INTERNAL const dpar_halo *dpari_gx_sent(const dpari_gx_shape *shape);
 
 /* ==== halo/grid_arrays.h ==== */
 
@@ -6015,6 +6051,10 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
+    if (!dpari_gx_flag(desc->exchange_walls)) {
+        return dpari_wrong(why, "grid: desc.exchange_walls is %d; it must be 0 or 1",
+                           desc->exchange_walls);
+    }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -6196,6 +6236,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "halo", 0, desc->halo);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);
     for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
         dpari_fact(facts, "cells[#]", d, desc->cells[d]);
@@ -6526,10 +6567,10 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
     int64_t points = dpari_gx_points(grid, field, d);
-    if (!grid->desc.periodic[d] && !field->mirror_low[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_low[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->low[d] - first, 0);
     }
-    if (!grid->desc.periodic[d] && !field->mirror_high[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_high[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->high[d] - after, 0);
     }
     return points;
@@ -6661,21 +6702,6 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari
            dpari_gx_same_points(grid, a, b);
 }
 
-DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
-dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
-{
-    int32_t d;
-    field->halo = &shape->halo;
-    field->type = shape->type;
-    field->components = shape->field.components;
-    field->component_stride = shape->field.component_stride;
-    field->data = at;
-    field->mem = grid->mem;
-    for (d = 0; d < grid->head.dims; d++) {
-        field->stride[d] = shape->field.stride[d];
-    }
-}
-
 DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
                                                  dpar_box *own)
 {
@@ -6683,6 +6709,110 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, in
         return 0;
     }
     return dpar_box_volume(own) * shape->field.components;
+}
+
+/* ==== halo/grid_walls.c ==== */
+
+/* Lets an exchange include the halo cells beyond walls.
+ *
+ * Codes that exchange one dim after the other fill the cells beyond a wall first. Their messages
+ * along the wall then bring the neighbour's cells beyond the wall, too. The same result follows
+ * from one exchange of a larger grid, in which the blocks next to a wall have the cells beyond it.
+ */
+
+DPARI_INTERNAL int dpari_gx_sends_beyond(const dpari_gx *grid, const dpar_grid_field *field,
+                                         int32_t d, int side)
+{
+    if (!grid->desc.exchange_walls || grid->desc.periodic[d]) {
+        return 0;
+    }
+    return (side ? field->mirror_high[d] : field->mirror_low[d]) == DPAR_GRID_MIRROR_NONE;
+}
+
+/* Sets the cuts of dim d in the larger grid, which has `below` and `above` cells more. They belong
+ * to the first and the last part that has cells. Returns the number of cells. */
+static DPARI_COLD int64_t dpari_gx_wider_cuts(const dpari_gx *grid, int32_t d, int64_t below,
+                                              int64_t above, int64_t *cuts)
+{
+    const int64_t cells = grid->head.cells[d];
+    int32_t p;
+    for (p = 0; p < grid->head.parts[d]; p++) {
+        const int64_t count = dpari_gx_cells_of_part(grid, d, p, &cuts[p]);
+        const int64_t end = cuts[p] + count;
+        cuts[p + 1] = end > 0 ? below + end : 0;
+        if (end == cells) {
+            cuts[p + 1] += above;
+        }
+        if (cuts[p] > 0) {
+            cuts[p] += cuts[p] == cells ? below + above : below;
+        }
+    }
+    return below + cells + above;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_walls(const dpari_gx *grid,
+                                                          dpari_gx_shape *shape, dpar_why *why)
+{
+    const dpar_grid_field *field = &shape->field;
+    dpar_placement placement[DPAR_MAX_DIMS];
+    int64_t cells[DPAR_MAX_DIMS];
+    int64_t bytes = (int64_t)sizeof *shape->walls;
+    dpari_gx_walls *walls;
+    int64_t *cuts;
+    int32_t d;
+    if (!grid->desc.exchange_walls) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
+    }
+    walls = (dpari_gx_walls *)dpari_os_pages(bytes);
+    if (!walls) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated", bytes);
+    }
+    walls->bytes = bytes;
+    walls->halo = shape->halo;
+    cuts = (int64_t *)(void *)(walls + 1);
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t below = dpari_gx_sends_beyond(grid, field, d, 0) ? grid->low[d] : 0;
+        const int64_t above = dpari_gx_sends_beyond(grid, field, d, 1) ? grid->high[d] : 0;
+        cells[d] = dpari_gx_wider_cuts(grid, d, below, above, cuts);
+        placement[d] = dpar_shard_by(d, DPAR_SPLIT_RAGGED, 0);
+        placement[d].cuts = cuts;
+        walls->first[d] = grid->head.first[d] == 0 ? -below : 0;
+        cuts += grid->head.parts[d] + 1;
+    }
+    shape->walls = walls;
+    return dpar_layout_init(&walls->halo.grid, &grid->halo.grid.mesh, grid->head.dims, cells,
+                            placement, why);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_free_walls(dpari_gx_shape *shape)
+{
+    if (shape->walls) {
+        dpari_os_unmap(shape->walls, shape->walls->bytes);
+    }
+}
+
+DPARI_INTERNAL const dpar_halo *dpari_gx_sent(const dpari_gx_shape *shape)
+{
+    return shape->walls ? &shape->walls->halo : &shape->halo;
+}
+
+DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
+dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
+{
+    int32_t d;
+    field->halo = dpari_gx_sent(shape);
+    field->type = shape->type;
+    field->components = shape->field.components;
+    field->component_stride = shape->field.component_stride;
+    field->data = at;
+    field->mem = grid->mem;
+    for (d = 0; d < grid->head.dims; d++) {
+        field->stride[d] = shape->field.stride[d];
+        field->first[d] = shape->walls ? shape->walls->first[d] : 0;
+    }
 }
 
 /* ==== halo/grid_arrays.c ==== */
@@ -6774,6 +6904,9 @@ static DPARI_COLD dpar_status dpari_gx_new_shape(dpari_gx_shape **shape, dpar_wh
 
 DPARI_INTERNAL DPARI_COLD void dpari_gx_free_shape(dpari_gx_shape *shape)
 {
+    if (shape) {
+        dpari_gx_free_walls(shape);
+    }
     dpari_os_unmap(shape, (int64_t)sizeof *shape);
 }
 
@@ -6789,7 +6922,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_
     grid->plain = plain;
     status = dpari_gx_make_shape(grid, grid->desc.type, NULL, rank, plain, why);
     plain->packed = 1;
-    return status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_make_walls(grid, plain, why);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_find_shape(dpari_gx *grid,
@@ -6897,8 +7033,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *c
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
  * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
- * have values: own points, points that exchanges fill, and points that mirrors of dims before d
- * have filled. Returns 0 if the box is empty. */
+ * have values: own points, points that exchanges fill, points beyond walls if these are exchanged,
+ * and points that mirrors of dims before d have filled. Returns 0 if the box is empty. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -6916,10 +7052,12 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if (e > d || !shape->field.mirror_low[e]) {
+            if ((e > d || !shape->field.mirror_low[e]) &&
+                !dpari_gx_sends_beyond(grid, &shape->field, e, 0)) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if (e > d || !shape->field.mirror_high[e]) {
+            if ((e > d || !shape->field.mirror_high[e]) &&
+                !dpari_gx_sends_beyond(grid, &shape->field, e, 1)) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }
@@ -7184,9 +7322,9 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_pl
     int32_t d;
     dpari_gx_field(grid, shape, at, field);
     if (plan->depth > 0) {
-        plan->halo[i] = shape->halo;
+        plan->halo[i] = *dpari_gx_sent(shape);
         field->halo = &plan->halo[i];
-        field->array_halo = &shape->halo;
+        field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
             plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
             plan->halo[i].high[d] =
@@ -7512,6 +7650,9 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
     }
     status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_make_walls(grid, adding->shape, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }

@@ -27,7 +27,9 @@
  *
  * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
  * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
- * ends are never touched, so that the code can keep its boundary values there.
+ * ends, which are walls, are never touched, so that the code can keep its boundary values there. If
+ * a code fills them on the rank next to the wall and expects them on the neighbours along the wall
+ * as well, set desc.exchange_walls.
  *
  * Functions without a `why` leave their message in g->comm->why. Features that are missing here are
  * in halo_exchange.h, on which grids are built; dpar_grid_halo and dpar_grid_plan give access to
@@ -88,15 +90,21 @@ typedef struct dpar_grid_desc {
      * address may change from call to call, on each rank independently. With 0, an unknown address
      * is DPAR_E_ARG. */
     int32_t type;
+    /* 1 treats the halo cells beyond a wall, which is an end of a dim that is neither periodic nor
+     * a mirror, as cells of the block next to it: the rank there fills them, and exchanges send
+     * them to its neighbours along the wall. Codes that exchange one dim after the other, such as
+     * WRF or ROMS, fill these cells before they exchange and expect this. With 0, no exchange reads
+     * or writes cells beyond walls. */
+    int32_t exchange_walls;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* The number of cells that this rank owns in each dim in your code; each rank passes its own. If
-     * your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All ranks
-     * get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in another
-     * order, or if they contradict `cuts`. 0 is unknown. */
+    /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
+     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
+     * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
+     * another order, or if they contradict `cuts`. 0 is unknown. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 

@@ -14,6 +14,7 @@
 #include "grid_object.h"
 #include "grid_plans.h"
 #include "grid_shape.h"
+#include "grid_walls.h"
 
 enum {
     DPARI_GX_ALIGN = 64,  /* alignment of the first own point, in bytes: a cache line */
@@ -99,6 +100,9 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
     }
     status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_make_walls(grid, adding->shape, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }

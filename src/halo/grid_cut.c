@@ -79,6 +79,10 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
+    if (!dpari_gx_flag(desc->exchange_walls)) {
+        return dpari_wrong(why, "grid: desc.exchange_walls is %d; it must be 0 or 1",
+                           desc->exchange_walls);
+    }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -260,6 +264,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "halo", 0, desc->halo);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);
     for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
         dpari_fact(facts, "cells[#]", d, desc->cells[d]);

@@ -7,12 +7,13 @@
 #include "../base/type.h"
 #include "grid_cut.h"
 #include "grid_shape.h"
+#include "grid_walls.h"
 #include "halo_exchange_private.h"
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
  * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
- * have values: own points, points that exchanges fill, and points that mirrors of dims before d
- * have filled. Returns 0 if the box is empty. */
+ * have values: own points, points that exchanges fill, points beyond walls if these are exchanged,
+ * and points that mirrors of dims before d have filled. Returns 0 if the box is empty. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -30,10 +31,12 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if (e > d || !shape->field.mirror_low[e]) {
+            if ((e > d || !shape->field.mirror_low[e]) &&
+                !dpari_gx_sends_beyond(grid, &shape->field, e, 0)) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if (e > d || !shape->field.mirror_high[e]) {
+            if ((e > d || !shape->field.mirror_high[e]) &&
+                !dpari_gx_sends_beyond(grid, &shape->field, e, 1)) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }

@@ -12,6 +12,7 @@
 typedef struct dpari_gx_shape dpari_gx_shape; /* grid_shape.h */
 typedef struct dpari_gx_array dpari_gx_array; /* grid_arrays.h */
 typedef struct dpari_gx_plan dpari_gx_plan;   /* grid_plans.h */
+typedef struct dpari_gx_walls dpari_gx_walls; /* grid_walls.h */
 
 /* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {

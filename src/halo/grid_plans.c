@@ -11,6 +11,7 @@
 #include "../comm/os.h"
 #include "grid_arrays.h"
 #include "grid_shape.h"
+#include "grid_walls.h"
 #include "halo_exchange_private.h"
 
 /* ---- the arrays of an exchange --------------------------------------------------------------- */
@@ -103,9 +104,9 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_pl
     int32_t d;
     dpari_gx_field(grid, shape, at, field);
     if (plan->depth > 0) {
-        plan->halo[i] = shape->halo;
+        plan->halo[i] = *dpari_gx_sent(shape);
         field->halo = &plan->halo[i];
-        field->array_halo = &shape->halo;
+        field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
             plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
             plan->halo[i].high[d] =

@@ -166,10 +166,10 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
     int64_t points = dpari_gx_points(grid, field, d);
-    if (!grid->desc.periodic[d] && !field->mirror_low[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_low[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->low[d] - first, 0);
     }
-    if (!grid->desc.periodic[d] && !field->mirror_high[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_high[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->high[d] - after, 0);
     }
     return points;
@@ -299,21 +299,6 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari
     const int64_t most = dpari_most(a->field.components, b->field.components);
     return apart % step == 0 && apart / step < most && apart / step > -most &&
            dpari_gx_same_points(grid, a, b);
-}
-
-DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
-dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
-{
-    int32_t d;
-    field->halo = &shape->halo;
-    field->type = shape->type;
-    field->components = shape->field.components;
-    field->component_stride = shape->field.component_stride;
-    field->data = at;
-    field->mem = grid->mem;
-    for (d = 0; d < grid->head.dims; d++) {
-        field->stride[d] = shape->field.stride[d];
-    }
 }
 
 DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,

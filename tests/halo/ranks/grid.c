@@ -34,6 +34,7 @@ typedef struct one_case {
     dpar_grid *g;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t cuts[DPAR_MAX_DIMS][16];
+    int32_t walls;                  /* 1 if points beyond walls have values, too */
     int32_t expects[DPAR_MAX_DIMS]; /* 1 if only expected_count says where a dim is cut */
     int n;
     array a[MOST];
@@ -92,6 +93,7 @@ static void random_case(one_case *k, uint64_t *lot, int rank, int ranks)
     k->d.order = below(lot, 2);
     k->d.check = below(lot, 4) == 0;
     k->d.halo = below(lot, 3);
+    k->walls = k->d.exchange_walls = below(lot, 3) == 0;
     k->mem = dpar_mem_host();
     k->d.mem = below(lot, 4) == 0 ? &k->mem : NULL;
     for (int d = 0; d < k->d.dims; d++) {
@@ -266,7 +268,8 @@ static int image(const one_case *k, const array *a, int d, int64_t x, int comp, 
         *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
     }
     *p = (int64_t)floor(place - half + 0.25);
-    return place >= 0 && place <= cells;
+    return (place >= 0 || (k->walls && !a->mirror[0][d])) &&
+           (place <= cells || (k->walls && !a->mirror[1][d]));
 }
 
 /* Returns 1 if this rank owns the point. */
@@ -275,6 +278,18 @@ static int owned(const one_case *k, const array *a, int d, int64_t x)
     const int end =
         a->f.location[d] && !k->d.periodic[d] && k->g->first[d] + k->g->count[d] == k->d.cells[d];
     return k->g->count[d] > 0 && x >= 0 && x < k->g->count[d] + end;
+}
+
+/* Returns 1 if this rank gives the point its value: it owns the point, or is next to the wall. */
+static int given(const one_case *k, const array *a, int d, int64_t x)
+{
+    const int64_t n = k->g->count[d];
+    if (k->walls && !k->d.periodic[d] && n > 0) {
+        const int low = x < 0 && k->g->first[d] == 0 && !a->mirror[0][d];
+        const int high = x >= n && k->g->first[d] + n == k->d.cells[d] && !a->mirror[1][d];
+        return low || high || owned(k, a, d, x);
+    }
+    return owned(k, a, d, x);
 }
 
 /* Returns 1 if this rank has no cells. */
@@ -332,9 +347,10 @@ static void fill(const one_case *k, const array *a, int number)
     do {
         int own = 1;
         for (int d = 0; d < k->d.dims; d++) {
-            own = own && owned(k, a, d, x[d]);
+            own = own && given(k, a, d, x[d]);
             p[d] = k->g->first[d] + x[d];
         }
+        own = own && !is_empty(k);
         for (int c = 0; own && c < a->comps; c++) {
             set(a, place_of(k, a, x, c), value(number, p, c));
         }
@@ -358,9 +374,9 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
         for (int d = 0; d < k->d.dims; d++) {
             const int64_t w = depth < k->low[d] ? depth : k->low[d];
             const int64_t v = depth < k->high[d] ? depth : k->high[d];
-            outside += !owned(k, a, d, x[d]);
-            reached =
-                reached && x[d] >= -w && x[d] < k->g->count[d] + (a->f.location[d] ? 1 : 0) + v;
+            const int64_t n = k->g->count[d] + (a->f.location[d] ? 1 : 0);
+            outside += !given(k, a, d, x[d]);
+            reached = reached && ((x[d] >= -w && x[d] < n + v) || given(k, a, d, x[d]));
         }
         for (int c = 0; c < a->comps; c++) {
             const int64_t at = place_of(k, a, x, c);
@@ -396,8 +412,9 @@ static int64_t points_of(const one_case *k, const array *a, int d)
 }
 
 /* Gathers the array on rank 0, checks each point there, and scatters other values from it. */
-static int64_t whole_array(const one_case *k, const array *a, int number)
+static int64_t whole_array(one_case *k, const array *a, int number)
 {
+    const int32_t walls = k->walls;
     int64_t n = a->comps, mistakes = 0, i = 0, p[DPAR_MAX_DIMS] = {0}, end[3] = {1, 1, 1};
     array w = *a;
     for (int d = 0; d < k->d.dims; d++) {
@@ -405,6 +422,7 @@ static int64_t whole_array(const one_case *k, const array *a, int number)
         n *= end[d];
     }
     w.memory = (unsigned char *)(k->g->comm->rank == 0 ? zeroed(8 * n) : NULL);
+    k->walls = 0; /* they are not part of the whole array */
     fill(k, a, number);
     CHECK_INT(dpar_grid_gather(k->g, a->u, w.memory), DPAR_OK);
     for (p[0] = 0; w.memory && p[0] < end[0]; p[0]++) {
@@ -420,6 +438,7 @@ static int64_t whole_array(const one_case *k, const array *a, int number)
     mistakes += look(k, a, number, -1);
     CHECK_INT(dpar_grid_scatter(k->g, a->u, w.memory), DPAR_OK);
     mistakes += look(k, a, number + 1, -1);
+    k->walls = walls;
     free(w.memory);
     return mistakes;
 }
