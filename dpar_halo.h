@@ -7042,9 +7042,11 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
     for (e = 0; e < grid->head.dims; e++) {
         const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
         const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int64_t own =
+            grid->head.count[e] + faces; /* with the face that the rank above owns */
         const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
-        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
+        box->hi[e] = own + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
             if (side) {
                 box->lo[e] = dpari_most(above, box->lo[e]);
@@ -7052,12 +7054,14 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if ((e > d || !shape->field.mirror_low[e]) &&
-                !dpari_gx_sends_beyond(grid, &shape->field, e, 0)) {
+            if (dpari_gx_sends_beyond(grid, &shape->field, e, 0)) {
+                box->lo[e] = below == 0 ? -grid->low[e] : box->lo[e];
+            } else if (e > d || !shape->field.mirror_low[e]) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if ((e > d || !shape->field.mirror_high[e]) &&
-                !dpari_gx_sends_beyond(grid, &shape->field, e, 1)) {
+            if (dpari_gx_sends_beyond(grid, &shape->field, e, 1)) {
+                box->hi[e] = above == own ? own + grid->high[e] : box->hi[e];
+            } else if (e > d || !shape->field.mirror_high[e]) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }
