@@ -435,11 +435,12 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
  * dense in C order with the grid's halo are attached with dpar_grid_attach.
  *
  * An array is identified by the address of its first own point, so that halo points have lower
- * addresses too: u[-1] is the point before u[0] in the last dim. dpar_grid_exchange_many exchanges
- * several arrays and sends one message per neighbour for all of them. The first exchange of a
- * combination of shapes plans it and allocates memory; later exchanges do neither. A shape consists
- * of a type, a dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc).
- * Arrays of the same shape may be swapped without any call.
+ * addresses too: u[-1] is the point before u[0] in the last dim. With desc.array_start it is
+ * identified by the address of its first element, which is in the halo. dpar_grid_exchange_many
+ * exchanges several arrays and sends one message per neighbour for all of them. The first exchange
+ * of a combination of shapes plans it and allocates memory; later exchanges do neither. A shape
+ * consists of a type, a dpar_grid_field, and whether the array is in registered memory
+ * (dpar_comm_alloc). Arrays of the same shape may be swapped without any call.
  *
  * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
  * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
@@ -506,6 +507,10 @@ typedef struct dpar_grid_desc {
      * WRF or ROMS, fill these cells before they exchange and expect this. With 0, no exchange reads
      * or writes cells beyond walls. */
     int32_t exchange_walls;
+    /* 1 makes the address of an array, in all calls, that of its first element, which is in the
+     * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of
+     * the first own point. Ranks may differ. */
+    int32_t array_start;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
@@ -1258,6 +1263,7 @@ struct dpari_gx_shape {
     dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
                               defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
+    int64_t origin;    /* bytes from the address of an array to its first own point */
     int32_t number;    /* the same on all ranks */
     int32_t type;
     int32_t reach;  /* 1 if peers may read the arrays in place */
@@ -1286,6 +1292,17 @@ DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *
 /* Computes the box of points that a rank owns, and returns the number of their elements. If it is
  * 0, *own is not set. */
 DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
+
+/* ==== halo/grid_start.h ==== */
+
+/* grid_start - recognises the address of a whole array in place of that of its first own point.
+ * Private. */
+
+/* Checks that `at` can be the address of an array of this shape. Fails with DPAR_E_ARG if it is the
+ * beginning of a block of malloc that has the size of the whole array, although addresses are those
+ * of first own points. caller: begins the message. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_check_start(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                                const void *at, const char *caller, dpar_why *why);
 
 /* ==== halo/grid_walls.h ==== */
 
@@ -6051,9 +6068,10 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
-    if (!dpari_gx_flag(desc->exchange_walls)) {
-        return dpari_wrong(why, "grid: desc.exchange_walls is %d; it must be 0 or 1",
-                           desc->exchange_walls);
+    if (!dpari_gx_flag(desc->exchange_walls) || !dpari_gx_flag(desc->array_start)) {
+        return dpari_wrong(
+            why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
+            desc->exchange_walls, desc->array_start);
     }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
@@ -6525,13 +6543,13 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     }
 }
 
-/* Computes shape->low and shape->high. Returns 0, or 1 + the dim whose stride reaches further than
- * 2^57 bytes, where dim number `dims` means the components. */
+/* Computes shape->low, shape->high and shape->origin. Returns 0, or 1 + the dim whose stride
+ * reaches further than 2^57 bytes, where dim number `dims` means the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *shape)
 {
     const int64_t most = INT64_C(1) << 57;
     const int64_t bytes = dpar_type_bytes(shape->type);
-    int64_t low = 0, high = 1; /* in elements */
+    int64_t low = 0, high = 1, origin = 0; /* in elements */
     int32_t d;
     for (d = 0; d <= grid->head.dims; d++) {
         const int comps = d == grid->head.dims;
@@ -6550,12 +6568,14 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *sh
         }
         low -= step < 0 ? b : a;
         high += step < 0 ? a : b;
+        origin += step < 0 ? -a : a;
         if (high - low > most / bytes) {
             return d + 1;
         }
     }
-    shape->low = low * bytes;
-    shape->high = high * bytes;
+    shape->origin = grid->desc.array_start ? origin * bytes : 0;
+    shape->low = low * bytes + shape->origin;
+    shape->high = high * bytes + shape->origin;
     return 0;
 }
 
@@ -6711,6 +6731,75 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, in
     return dpar_box_volume(own) * shape->field.components;
 }
 
+/* ==== halo/grid_start.c ==== */
+
+/* Recognises the address of a whole array in place of that of its first own point.
+ *
+ * This is the likeliest mistake of a first program: the exchange would write in front of the array
+ * and into own cells. An address alone does not show it. But glibc's malloc keeps the size of a
+ * block in the 8 bytes in front of it, where a correct address has an element of the array. If
+ * these bytes are the size that malloc would have for the whole array, the address is the beginning
+ * of the array. Read as a floating-point number such a size is below 1e-300 (f64), or a number
+ * below 1e-37 after a zero (f32), which no halo cell contains. Other allocators are not
+ * recognised. */
+
+#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+/* True if some point in front of the first own point has memory, so that the 8 bytes in front of
+ * it can be read. Points beyond walls may have none. */
+static DPARI_COLD int dpari_gx_has_points_before(const dpari_gx *grid, const dpari_gx_shape *shape)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        const int filled = grid->head.first[d] > 0 || grid->desc.periodic[d] ||
+                           shape->field.mirror_low[d] || grid->desc.exchange_walls;
+        if (grid->low[d] > 0 && filled && shape->field.stride[d] > 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* True if `size`, the word in front of a block, is that of a block of malloc with at least these
+ * bytes. An array of integers may contain any number, so that its block must be as small as
+ * possible. */
+static DPARI_COLD int dpari_gx_is_block_size(uint64_t size, uint64_t bytes, int32_t type)
+{
+    const int is_mapped = (size & 2) != 0; /* in pages of its own */
+    const uint64_t whole = (bytes + 8 + 15) / 16 * 16;
+    const uint64_t least = is_mapped ? (whole + 8 + 4095) / 4096 * 4096 : whole;
+    const uint64_t most = type == DPAR_F64 || type == DPAR_F32 ? 2 * least : least + 16;
+    size &= ~(uint64_t)7;
+    return size >= least && size <= most;
+}
+#endif
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
+                                                           const dpari_gx_shape *shape,
+                                                           const void *at, const char *caller,
+                                                           dpar_why *why)
+{
+#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+    const int64_t bytes = shape->high - shape->low;
+    uint64_t size;
+    if (grid->mem || grid->desc.array_start || (uintptr_t)at % 16 != 0 ||
+        (uintptr_t)at % 4096 == 0 || dpari_gx_is_empty(grid) ||
+        !dpari_gx_has_points_before(grid, shape)) {
+        return DPAR_OK;
+    }
+    memcpy(&size, (const char *)at - 8, sizeof size);
+    if (dpari_gx_is_block_size(size, (uint64_t)bytes, shape->type)) {
+        return dpari_wrong(why,
+                           "%s: rank %d passes the beginning of a block of malloc for the whole "
+                           "array, %ld bytes; pass the address of the first own point, %ld bytes "
+                           "further, or set desc.array_start",
+                           caller, grid->head.comm->rank, bytes, -shape->low);
+    }
+#else
+    (void)grid, (void)shape, (void)at, (void)caller, (void)why;
+#endif
+    return DPAR_OK;
+}
+
 /* ==== halo/grid_walls.c ==== */
 
 /* Lets an exchange include the halo cells beyond walls.
@@ -6811,7 +6900,8 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
     field->mem = grid->mem;
     for (d = 0; d < grid->head.dims; d++) {
         field->stride[d] = shape->field.stride[d];
-        field->first[d] = shape->walls ? shape->walls->first[d] : 0;
+        field->first[d] = grid->desc.array_start ? grid->low[d] : 0;
+        field->first[d] += shape->walls ? shape->walls->first[d] : 0;
     }
 }
 
@@ -7090,7 +7180,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *copy = &mirror->box;
     dpari_stride_piece piece;
-    int64_t at = 0;
+    int64_t at = shape->origin / bytes;
     int32_t e;
     dpari_zero(copy, sizeof *copy);
     dpari_zero(&piece, sizeof piece);
@@ -7369,6 +7459,13 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     dpari_gx_lay_out(grid, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
+        if (made->shape[i]->packed) { /* the address is unknown so far */
+            const dpar_status status =
+                dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
         dpari_gx_field_of(grid, made, i, set->list[i], &(*fields)[i]);
     }
     dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
@@ -7590,8 +7687,13 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx_adding *adding
 {
     const dpari_gx *grid = adding->grid;
     const int32_t rank = grid->head.comm->rank;
+    const dpar_status status =
+        dpari_gx_check_start(grid, adding->shape, adding->at, "dpar_grid_attach", why);
     int32_t next = 0;
     int busy = dpari_gx_in_progress(grid, adding->at) != NULL;
+    if (status != DPAR_OK) {
+        return status;
+    }
     for (;;) {
         const dpari_gx_array *array = dpari_gx_overlapping(grid, adding->shape, adding->at, &next);
         if (!array) {
@@ -7622,20 +7724,22 @@ static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx_adding *adding, dpar_why *
 {
     const dpari_gx *grid = adding->grid;
     dpar_comm *comm = grid->head.comm;
-    const int64_t below = -adding->shape->low;
-    const int64_t skew = grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
-                         (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
+    const dpari_gx_shape *shape = adding->shape;
+    const int64_t below = shape->origin - shape->low;
+    const int64_t first = /* bytes in front of the first own point */
+        grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
+        (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
     dpar_status status;
     if (grid->mem != comm->mem) {
         return dpari_wrong(
             why, "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
                  "cannot allocate in it; use dpar_grid_attach with an array of your own");
     }
-    status = dpar_comm_alloc(comm, skew + adding->shape->high, &adding->memory);
+    status = dpar_comm_alloc(comm, first + shape->high - shape->origin, &adding->memory);
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
     }
-    adding->at = (char *)adding->memory + skew;
+    adding->at = (char *)adding->memory + first - shape->origin;
     return DPAR_OK;
 }
 
@@ -7810,7 +7914,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
         step *= dpar_halo_points(&shape->halo, d);
         dense *= box.extent[d];
     }
-    array += at * dpar_type_bytes(shape->type);
+    array += whole ? at * dpar_type_bytes(shape->type) : shape->origin;
     box.to = out ? block->dense : array;
     box.from = out ? array : block->dense;
     if (!grid->mem) {

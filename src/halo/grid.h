@@ -19,11 +19,12 @@
  * dense in C order with the grid's halo are attached with dpar_grid_attach.
  *
  * An array is identified by the address of its first own point, so that halo points have lower
- * addresses too: u[-1] is the point before u[0] in the last dim. dpar_grid_exchange_many exchanges
- * several arrays and sends one message per neighbour for all of them. The first exchange of a
- * combination of shapes plans it and allocates memory; later exchanges do neither. A shape consists
- * of a type, a dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc).
- * Arrays of the same shape may be swapped without any call.
+ * addresses too: u[-1] is the point before u[0] in the last dim. With desc.array_start it is
+ * identified by the address of its first element, which is in the halo. dpar_grid_exchange_many
+ * exchanges several arrays and sends one message per neighbour for all of them. The first exchange
+ * of a combination of shapes plans it and allocates memory; later exchanges do neither. A shape
+ * consists of a type, a dpar_grid_field, and whether the array is in registered memory
+ * (dpar_comm_alloc). Arrays of the same shape may be swapped without any call.
  *
  * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
  * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
@@ -96,6 +97,10 @@ typedef struct dpar_grid_desc {
      * WRF or ROMS, fill these cells before they exchange and expect this. With 0, no exchange reads
      * or writes cells beyond walls. */
     int32_t exchange_walls;
+    /* 1 makes the address of an array, in all calls, that of its first element, which is in the
+     * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of
+     * the first own point. Ranks may differ. */
+    int32_t array_start;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.

@@ -69,7 +69,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *copy = &mirror->box;
     dpari_stride_piece piece;
-    int64_t at = 0;
+    int64_t at = shape->origin / bytes;
     int32_t e;
     dpari_zero(copy, sizeof *copy);
     dpari_zero(&piece, sizeof piece);

@@ -11,6 +11,7 @@
 #include "../comm/os.h"
 #include "grid_arrays.h"
 #include "grid_shape.h"
+#include "grid_start.h"
 #include "grid_walls.h"
 #include "halo_exchange_private.h"
 
@@ -147,6 +148,13 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     dpari_gx_lay_out(grid, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
+        if (made->shape[i]->packed) { /* the address is unknown so far */
+            const dpar_status status =
+                dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
         dpari_gx_field_of(grid, made, i, set->list[i], &(*fields)[i]);
     }
     dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);

@@ -124,13 +124,13 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     }
 }
 
-/* Computes shape->low and shape->high. Returns 0, or 1 + the dim whose stride reaches further than
- * 2^57 bytes, where dim number `dims` means the components. */
+/* Computes shape->low, shape->high and shape->origin. Returns 0, or 1 + the dim whose stride
+ * reaches further than 2^57 bytes, where dim number `dims` means the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *shape)
 {
     const int64_t most = INT64_C(1) << 57;
     const int64_t bytes = dpar_type_bytes(shape->type);
-    int64_t low = 0, high = 1; /* in elements */
+    int64_t low = 0, high = 1, origin = 0; /* in elements */
     int32_t d;
     for (d = 0; d <= grid->head.dims; d++) {
         const int comps = d == grid->head.dims;
@@ -149,12 +149,14 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *sh
         }
         low -= step < 0 ? b : a;
         high += step < 0 ? a : b;
+        origin += step < 0 ? -a : a;
         if (high - low > most / bytes) {
             return d + 1;
         }
     }
-    shape->low = low * bytes;
-    shape->high = high * bytes;
+    shape->origin = grid->desc.array_start ? origin * bytes : 0;
+    shape->low = low * bytes + shape->origin;
+    shape->high = high * bytes + shape->origin;
     return 0;
 }
 

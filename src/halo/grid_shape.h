@@ -14,6 +14,7 @@ struct dpari_gx_shape {
     dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
                               defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
+    int64_t origin;    /* bytes from the address of an array to its first own point */
     int32_t number;    /* the same on all ranks */
     int32_t type;
     int32_t reach;  /* 1 if peers may read the arrays in place */

@@ -103,6 +103,7 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
     field->mem = grid->mem;
     for (d = 0; d < grid->head.dims; d++) {
         field->stride[d] = shape->field.stride[d];
-        field->first[d] = shape->walls ? shape->walls->first[d] : 0;
+        field->first[d] = grid->desc.array_start ? grid->low[d] : 0;
+        field->first[d] += shape->walls ? shape->walls->first[d] : 0;
     }
 }

@@ -52,7 +52,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
         step *= dpar_halo_points(&shape->halo, d);
         dense *= box.extent[d];
     }
-    array += at * dpar_type_bytes(shape->type);
+    array += whole ? at * dpar_type_bytes(shape->type) : shape->origin;
     box.to = out ? block->dense : array;
     box.from = out ? array : block->dense;
     if (!grid->mem) {

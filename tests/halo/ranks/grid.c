@@ -24,6 +24,7 @@ typedef struct array {
     int64_t points[DPAR_MAX_DIMS]; /* of its memory, without padding */
     int64_t stride[DPAR_MAX_DIMS], component_stride;
     int64_t count, at; /* elements of its memory; the index of the first own point */
+    int64_t before;    /* elements from the address that is passed to the first own point */
     unsigned char *memory, *u;
     int32_t mirror[2][DPAR_MAX_DIMS]; /* that count for this array, at the low and the high ends */
 } array;
@@ -94,6 +95,7 @@ static void random_case(one_case *k, uint64_t *lot, int rank, int ranks)
     k->d.check = below(lot, 4) == 0;
     k->d.halo = below(lot, 3);
     k->walls = k->d.exchange_walls = below(lot, 3) == 0;
+    k->d.array_start = below(lot, 3) == 0;
     k->mem = dpar_mem_host();
     k->d.mem = below(lot, 4) == 0 ? &k->mem : NULL;
     for (int d = 0; d < k->d.dims; d++) {
@@ -188,6 +190,9 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     }
     a->at = low + 5;
     a->count = low + high + 11;
+    for (int d = 0; d < dims && k->d.array_start; d++) {
+        a->before += k->low[d] * a->stride[d];
+    }
 }
 
 /* Sets a->mirror. A mirror of the field that needs more cells than a rank has is left out. */
@@ -220,7 +225,7 @@ static int make_array(one_case *k, array *a)
             CHECK_INT(dpar_comm_alloc(k->g->comm, a->count * bytes, &memory), DPAR_OK);
         }
         a->memory = (unsigned char *)(a->registered ? memory : zeroed(a->count * bytes));
-        a->u = a->memory + a->at * bytes;
+        a->u = a->memory + (a->at - a->before) * bytes;
         why.text[0] = 0;
         CHECK_INT(dpar_grid_attach(k->g, a->u, a->type, &a->f, &why), DPAR_OK);
         if (why.text[0] != 0) {
@@ -233,9 +238,9 @@ static int make_array(one_case *k, array *a)
             printf("    %s\n", k->g->comm->why.text);
             return 0;
         }
-        CHECK_INT((uintptr_t)a->u % 64, 0);
+        CHECK_INT(((uintptr_t)a->u + (uintptr_t)(a->before * bytes)) % 64, 0);
         CHECK(*a->u == 0);
-        a->memory = a->u - (a->at - 5) * bytes; /* without a margin: memory of others */
+        a->memory = a->u + (a->before - a->at + 5) * bytes; /* without a margin: memory of others */
         a->at -= 5;
         a->count -= 10;
     }
@@ -968,6 +973,44 @@ static void refused_strides(dpar_comm *c)
 
 /* Checks addresses within known arrays and exchanges in flight: the error is reported, and nothing
  * changes. */
+/* Checks that the address of a whole array is refused where that of its first own cell is due, and
+ * accepted with array_start. */
+static void refused_starts(dpar_comm *c)
+{
+    static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32, DPAR_I64};
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    memset(&d, 0, sizeof d);
+    d.dims = 2;
+    d.cells[0] = 6 * (int64_t)c->size;
+    d.parts[1] = 1;
+    d.halo = 1;
+    d.periodic[0] = d.periodic[1] = 1;
+    for (int i = 0; i < 8; i++) {
+        const int64_t large = i % 2 ? 300 : 7;
+        char *u;
+        d.cells[1] = large;
+        d.type = types[i / 2];
+        d.array_start = 0;
+        CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+        u = (char *)calloc(8 * (size_t)(large + 2), (size_t)dpar_type_bytes(d.type));
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+        CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
+        says(c->why.text, "passes the beginning of a block of malloc for the whole array");
+        CHECK_INT(dpar_grid_attach(g, u, d.type, NULL, &why), DPAR_E_ARG);
+        says(why.text, "pass the address of the first own point");
+#endif
+        CHECK_INT(dpar_grid_exchange(g, u + (large + 3) * dpar_type_bytes(d.type)), DPAR_OK);
+        CHECK_INT(dpar_grid_free(g), DPAR_OK);
+        d.array_start = 1;
+        CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+        CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
+        CHECK_INT(dpar_grid_free(g), DPAR_OK);
+        free(u);
+    }
+}
+
 static int64_t refused_places(dpar_comm *c)
 {
     double own[60] = {0}, *u, *v = own + 20;
@@ -1345,6 +1388,7 @@ static int each(dpar_comm *c, void *arg)
     refusals(c);
     refused_arrays(c);
     refused_strides(c);
+    refused_starts(c);
     mistakes += refused_places(c);
     mistakes += refused_by_the_second(c);
     mistakes += of_a_type(c);
