@@ -501,11 +501,11 @@ typedef struct dpar_grid_desc {
      * address may change from call to call, on each rank independently. With 0, an unknown address
      * is DPAR_E_ARG. */
     int32_t type;
-    /* 1 treats the halo cells beyond a wall, which is an end of a dim that is neither periodic nor
-     * a mirror, as cells of the block next to it: the rank there fills them, and exchanges send
-     * them to its neighbours along the wall. Codes that exchange one dim after the other, such as
-     * WRF or ROMS, fill these cells before they exchange and expect this. With 0, no exchange reads
-     * or writes cells beyond walls. */
+    /* 1 treats the halo cells beyond a wall as cells of the block next to it: the rank there fills
+     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim that
+     * is neither periodic nor a mirror. Codes that exchange one dim after the other, such as WRF or
+     * ROMS, fill these cells before they exchange, and expect this. With 0, no exchange reads or
+     * writes cells beyond walls. */
     int32_t exchange_walls;
     /* 1 makes the address of an array, in all calls, that of its first element, which is in the
      * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of
@@ -6781,12 +6781,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
 #if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
     const int64_t bytes = shape->high - shape->low;
     uint64_t size;
+    int32_t k;
     if (grid->mem || grid->desc.array_start || (uintptr_t)at % 16 != 0 ||
         (uintptr_t)at % 4096 == 0 || dpari_gx_is_empty(grid) ||
         !dpari_gx_has_points_before(grid, shape)) {
         return DPAR_OK;
     }
-    memcpy(&size, (const char *)at - 8, sizeof size);
+    for (k = 0; k < 8; k++) {
+        ((unsigned char *)&size)[k] = ((const unsigned char *)at)[k - 8];
+    }
     if (dpari_gx_is_block_size(size, (uint64_t)bytes, shape->type)) {
         return dpari_wrong(why,
                            "%s: rank %d passes the beginning of a block of malloc for the whole "

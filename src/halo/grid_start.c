@@ -12,7 +12,6 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
-#include "../comm/os.h"
 #include "grid_cut.h"
 
 #if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
@@ -53,12 +52,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
 #if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
     const int64_t bytes = shape->high - shape->low;
     uint64_t size;
+    int32_t k;
     if (grid->mem || grid->desc.array_start || (uintptr_t)at % 16 != 0 ||
         (uintptr_t)at % 4096 == 0 || dpari_gx_is_empty(grid) ||
         !dpari_gx_has_points_before(grid, shape)) {
         return DPAR_OK;
     }
-    memcpy(&size, (const char *)at - 8, sizeof size);
+    for (k = 0; k < 8; k++) {
+        ((unsigned char *)&size)[k] = ((const unsigned char *)at)[k - 8];
+    }
     if (dpari_gx_is_block_size(size, (uint64_t)bytes, shape->type)) {
         return dpari_wrong(why,
                            "%s: rank %d passes the beginning of a block of malloc for the whole "
