@@ -435,15 +435,18 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
  * dense in C order with the grid's halo are attached with dpar_grid_attach.
  *
  * An array is identified by the address of its first own point, so that halo points have lower
- * addresses too: u[-1] is the point before u[0] in the last dim. dpar_grid_exchange_many exchanges
- * several arrays and sends one message per neighbour for all of them. The first exchange of a
- * combination of shapes plans it and allocates memory; later exchanges do neither. A shape consists
- * of a type, a dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc).
- * Arrays of the same shape may be swapped without any call.
+ * addresses too: u[-1] is the point before u[0] in the last dim. With desc.array_start it is
+ * identified by the address of its first element, which is in the halo. dpar_grid_exchange_many
+ * exchanges several arrays and sends one message per neighbour for all of them. The first exchange
+ * of a combination of shapes plans it and allocates memory; later exchanges do neither. A shape
+ * consists of a type, a dpar_grid_field, and whether the array is in registered memory
+ * (dpar_comm_alloc). Arrays of the same shape may be swapped without any call.
  *
  * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
  * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
- * ends are never touched, so that the code can keep its boundary values there.
+ * ends, which are walls, are never touched, so that the code can keep its boundary values there. If
+ * a code fills them on the rank next to the wall and expects them on the neighbours along the wall
+ * as well, set desc.exchange_walls.
  *
  * Functions without a `why` leave their message in g->comm->why. Features that are missing here are
  * in halo_exchange.h, on which grids are built; dpar_grid_halo and dpar_grid_plan give access to
@@ -454,8 +457,9 @@ DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *d
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
 /* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
- * CELL, it goes through the middle of the end cell, which is then its own image. */
-enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
+ * CELL, it goes through the middle of the end cell, which is then its own image. OFF is only for a
+ * dpar_grid_field, where NONE selects the grid's mirror and OFF is no mirror. */
+enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL, DPAR_GRID_MIRROR_OFF };
 
 /* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
  * fields that you need. All ranks must pass the same values, except for mem, free_why and
@@ -476,16 +480,18 @@ typedef struct dpar_grid_desc {
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
-     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. */
+     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
+     * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
+     * cells make the same calls as the others, and their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
     int32_t order;
     int32_t check; /* 1 checks in each exchange that all ranks pass the same arrays
                       (DPAR_E_MISMATCH), which costs a small all-reduce */
-    /* [parts + 1] ascending numbers from 0 to cells for each dim: part p owns cells cuts[p] to
-     * cuts[p + 1] - 1, at least one. They are copied. NULL cuts evenly: the first (cells mod parts)
-     * parts then own one cell more than the others. */
+    /* [parts + 1] numbers from 0 to cells for each dim, which do not descend: part p owns cells
+     * cuts[p] to cuts[p + 1] - 1. They are copied. NULL cuts evenly, unless expected_count is set:
+     * the first (cells mod parts) parts then own one cell more than the others. */
     const int64_t *cuts[DPAR_MAX_DIMS];
     /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
      * grid. NULL selects that of the communicator, dpar_comm.mem. */
@@ -495,14 +501,25 @@ typedef struct dpar_grid_desc {
      * address may change from call to call, on each rank independently. With 0, an unknown address
      * is DPAR_E_ARG. */
     int32_t type;
+    /* 1 treats the halo cells beyond a wall as cells of the block next to it: the rank there fills
+     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim that
+     * is neither periodic nor a mirror. Codes that exchange one dim after the other, such as WRF or
+     * ROMS, fill these cells before they exchange, and expect this. With 0, no exchange reads or
+     * writes cells beyond walls. */
+    int32_t exchange_walls;
+    /* 1 makes the address of an array, in all calls, that of its first element, which is in the
+     * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of
+     * the first own point. Ranks may differ. */
+    int32_t array_start;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* The number of cells that your code expects this rank to own in each dim, which may differ by
-     * rank. If the grid's block has another size, because your code cuts by another rule or orders
-     * dims differently, all ranks get DPAR_E_ARG. 0 skips the check. */
+    /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
+     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
+     * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
+     * another order, or if they contradict `cuts`. 0 is unknown. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -514,7 +531,7 @@ typedef struct dpar_grid {
     int32_t coord[DPAR_MAX_DIMS];  /* position of this rank among them, from 0 */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
     int64_t first[DPAR_MAX_DIMS];  /* index of the first cell that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns; may be 0 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
@@ -534,6 +551,10 @@ typedef struct dpar_grid_field {
     /* For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as the
      * velocity normal to a mirror does. Bits of components that do not exist must be 0. */
     uint32_t odd[DPAR_MAX_DIMS];
+    /* DPAR_GRID_MIRROR_x at both ends of each dim, for a field that is reflected differently from
+     * the grid's other fields. NONE (0) selects the mirror of the grid. */
+    int32_t mirror_low[DPAR_MAX_DIMS];
+    int32_t mirror_high[DPAR_MAX_DIMS];
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */
@@ -1191,6 +1212,7 @@ DPARI_INTERNAL void dpari_hx_set_functions(dpar_halo_plan *plan);
 typedef struct dpari_gx_shape dpari_gx_shape; /* grid_shape.h */
 typedef struct dpari_gx_array dpari_gx_array; /* grid_arrays.h */
 typedef struct dpari_gx_plan dpari_gx_plan;   /* grid_plans.h */
+typedef struct dpari_gx_walls dpari_gx_walls; /* grid_walls.h */
 
 /* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {
@@ -1203,6 +1225,8 @@ typedef struct dpari_gx {
     /* Of grid_cut.c: the halo's width on each side of each dim, and the largest of these. */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
     dpar_halo halo; /* of cells */
+    int64_t *cuts;  /* of grid_expected.c: memory of desc.cuts; NULL if the caller has set them */
+    int64_t cut_bytes;
 
     /* Of grid_arrays.c. */
     dpari_gx_shape *shapes;
@@ -1227,6 +1251,8 @@ DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid);
 DPARI_INTERNAL dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why);
 /* Allocates a grid and, after it in memory, copies of its cuts. */
 DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid, dpar_why *why);
+/* Releases the memory of a grid, without its arrays and plans. */
+DPARI_INTERNAL void dpari_gx_release(dpari_gx *grid);
 
 /* ==== halo/grid_cut.h ==== */
 
@@ -1235,8 +1261,29 @@ DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **g
 
 /* Checks the description of grid->desc, and cuts the cells into one block per rank. Local. */
 DPARI_INTERNAL dpar_status dpari_gx_cut_cells(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Cuts the cells into one block per rank, where desc.cuts says. Sets grid->halo and the public head
+ * of the grid. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why);
+/* Returns the number of cells of a part of dim d, and sets *first to its first cell. */
+DPARI_INTERNAL int64_t dpari_gx_cells_of_part(const dpari_gx *grid, int32_t d, int32_t part,
+                                              int64_t *first);
+/* True if this rank has no cells. Its arrays then have no points, and no memory is touched. */
+DPARI_INTERNAL int dpari_gx_is_empty(const dpari_gx *grid);
+/* Checks that the array of this rank holds all cells that mirrors of these kinds reflect. */
+DPARI_INTERNAL dpar_status dpari_gx_check_mirrors(const dpari_gx *grid, const int32_t *low,
+                                                  const int32_t *high, dpar_why *why);
 /* Lists the fields of a description that must be equal on all ranks. */
 DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
+
+/* ==== halo/grid_expected.h ==== */
+
+/* grid_expected - cuts a grid where the caller's code cuts it (dpar_grid_desc.expected_count).
+ * Private. */
+
+/* Compares the block of each rank with the expected count. If a rank has another one, cuts the grid
+ * again, so that all ranks have what they expect. Collective. Fails on all ranks with DPAR_E_ARG if
+ * that is impossible, or as dpari_gx_cut_again does. */
+DPARI_INTERNAL dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *comm, dpar_why *why);
 
 /* ==== halo/grid_shape.h ==== */
 
@@ -1247,8 +1294,11 @@ DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
     dpar_halo halo;        /* the whole halo of the array */
-    dpar_grid_field field; /* with components and all strides, also if they are the defaults */
+    dpari_gx_walls *walls; /* NULL unless the grid has desc.exchange_walls */
+    dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
+                              defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
+    int64_t origin;    /* bytes from the address of an array to its first own point */
     int32_t number;    /* the same on all ranks */
     int32_t type;
     int32_t reach;  /* 1 if peers may read the arrays in place */
@@ -1274,11 +1324,49 @@ DPARI_INTERNAL int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
  * of the other one, with the same points and strides. */
 DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *a,
                                     const dpari_gx_shape *b, int64_t apart);
+/* Computes the box of points that a rank owns, and returns the number of their elements. If it is
+ * 0, *own is not set. */
+DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
+
+/* ==== halo/grid_start.h ==== */
+
+/* grid_start - recognises the address of a whole array in place of that of its first own point.
+ * Private. */
+
+/* Checks that `at` can be the address of an array of this shape. Fails with DPAR_E_ARG if it is the
+ * beginning of a block of malloc that has the size of the whole array, although addresses are those
+ * of first own points. caller: begins the message. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_check_start(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                                const void *at, const char *caller, dpar_why *why);
+
+/* ==== halo/grid_walls.h ==== */
+
+/* grid_walls - lets an exchange include the halo cells beyond walls
+ * (dpar_grid_desc.exchange_walls). Private. */
+
+/* What an exchange of arrays of a shape sends: the halo of a grid that has the cells beyond its
+ * walls as well. The rank next to a wall owns these cells. */
+struct dpari_gx_walls {
+    dpar_halo halo;
+    int64_t first[DPAR_MAX_DIMS]; /* this rank's first own cell in that grid, relative to its first
+                                     cell in the grid; at most 0 */
+    int64_t bytes;                /* size of this struct's memory, which ends with the cuts */
+};
+
+/* True if the cells beyond an end of dim d, low (side 0) or high, are sent with the block that is
+ * next to it. field: with resolved mirrors, as in dpari_gx_shape. */
+DPARI_INTERNAL int dpari_gx_sends_beyond(const dpari_gx *grid, const dpar_grid_field *field,
+                                         int32_t d, int side);
+/* Makes shape->walls if the grid has desc.exchange_walls. Local. */
+DPARI_INTERNAL dpar_status dpari_gx_make_walls(const dpari_gx *grid, dpari_gx_shape *shape,
+                                               dpar_why *why);
+/* Frees shape->walls. */
+DPARI_INTERNAL void dpari_gx_free_walls(dpari_gx_shape *shape);
 /* Describes an array of this shape as a field of an exchange. */
 DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
                                    dpar_halo_field *field);
-/* Computes the box of points that a rank owns, and returns the number of their elements. */
-DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
+/* Returns the halo that an exchange of arrays of this shape fills. */
+DPARI_INTERNAL const dpar_halo *dpari_gx_sent(const dpari_gx_shape *shape);
 
 /* ==== halo/grid_arrays.h ==== */
 
@@ -5889,6 +5977,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status s
     return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
+DPARI_INTERNAL DPARI_COLD void dpari_gx_release(dpari_gx *grid)
+{
+    dpari_os_unmap(grid->cuts, grid->cut_bytes);
+    dpari_os_unmap(grid, grid->bytes);
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
                                                    dpar_why *why)
 {
@@ -5965,11 +6059,10 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
-        if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
+        if (desc->cuts[d][part + 1] < desc->cuts[d][part]) {
             return dpari_wrong(
                 why,
-                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
-                "%ld",
+                "grid: desc.cuts[%d] must not descend, but part %d begins at %ld and ends at %ld",
                 d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
@@ -5991,6 +6084,11 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
+    if (!dpari_gx_flag(desc->exchange_walls) || !dpari_gx_flag(desc->array_start)) {
+        return dpari_wrong(
+            why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
+            desc->exchange_walls, desc->array_start);
+    }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -6004,7 +6102,8 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Chooses the number of parts of each dim. If two choices are nearly equal, it prefers to cut
+/* Chooses the number of parts of each dim. Numbers of the caller may exceed the cells, so that some
+ * parts have none. If two choices are nearly equal, it prefers to cut
  * earlier dims, whose halos have longer rows. Dims without a halo are not cut, unless the other
  * dims have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
@@ -6017,7 +6116,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     cart.dims = grid->desc.dims;
     for (d = 0; d < grid->desc.dims; d++) {
         const int64_t width = grid->low[d] + grid->high[d];
-        cart.cells[d] = grid->desc.cells[d];
+        cart.cells[d] = dpari_most(grid->desc.cells[d], grid->desc.parts[d]);
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
         cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
         grid->head.parts[d] =
@@ -6034,24 +6133,56 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     return status;
 }
 
-/* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_mirrors(const dpari_gx *grid,
+                                                             const int32_t *low,
+                                                             const int32_t *high, dpar_why *why)
 {
-    const int64_t n = grid->head.cells[d];
-    const int64_t first = grid->head.first[d];
-    const int64_t end = first + grid->head.count[d];
-    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
-    const int64_t above = end + grid->high[d] - n;
-    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
-            "its halo is %ld wide below and %ld above",
-            d, grid->head.count[d], grid->low[d], grid->high[d]);
+    int32_t d;
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t n = grid->head.cells[d];
+        const int64_t first = grid->head.first[d];
+        const int64_t end = first + grid->head.count[d];
+        const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+        const int64_t above = end + grid->high[d] - n;
+        if ((low[d] && below > 0 && below + low[d] - 1 > dpari_least(n, end + grid->high[d])) ||
+            (high[d] && above > 0 &&
+             above + high[d] - 1 > n - dpari_most(0, first - grid->low[d]))) {
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+                "its halo is %ld wide below and %ld above",
+                d, grid->head.count[d], grid->low[d], grid->high[d]);
+        }
     }
     return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_cells_of_part(const dpari_gx *grid, int32_t d,
+                                                         int32_t part, int64_t *first)
+{
+    const int64_t *cuts = grid->desc.cuts[d];
+    int64_t count = 0;
+    if (cuts) {
+        *first = cuts[part];
+        return cuts[part + 1] - cuts[part];
+    }
+    (void)dpar_split_range(DPAR_SPLIT_EVEN, grid->desc.cells[d], grid->head.parts[d], part, first,
+                           &count);
+    return count;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_gx_is_empty(const dpari_gx *grid)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->head.count[d] == 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* Makes grid->halo, the halo of the grid's cells, which the mesh distributes. */
@@ -6062,6 +6193,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
+    dpari_zero(halo, sizeof *halo);
     for (d = 0; d < grid->desc.dims; d++) {
         placement[d] =
             dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
@@ -6078,12 +6210,11 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm,
+                                                   dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
-    dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
@@ -6095,14 +6226,13 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
     grid->head.dims = grid->desc.dims;
     for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
-        const int64_t count = own.hi[d] - own.lo[d];
+        const int64_t count =
+            dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
         grid->head.cells[d] = grid->desc.cells[d];
-        grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
@@ -6111,32 +6241,6 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
                 "grid: the array of rank %d would have more than 2^56 points, with %ld own "
                 "cells in dim %d",
                 comm->rank, count, d);
-        }
-    }
-    for (d = 0; d < grid->desc.dims; d++) {
-        status = dpari_gx_check_mirror(grid, d, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks that the rank's block has the size that the caller expects
- * (dpar_grid_desc.expected_count).
- */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
-                                                   dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->head.dims; d++) {
-        if (grid->desc.expected_count[d] != 0 &&
-            grid->desc.expected_count[d] != grid->head.count[d]) {
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
-                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
-                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -6152,9 +6256,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_cells(dpari_gx *grid, const d
     if (status == DPAR_OK) {
         status = dpari_gx_cut(grid, comm, why);
     }
-    if (status == DPAR_OK) {
-        status = dpari_gx_compare_own(grid, comm->rank, why);
-    }
     return status;
 }
 
@@ -6169,6 +6270,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "halo", 0, desc->halo);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);
     for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
         dpari_fact(facts, "cells[#]", d, desc->cells[d]);
@@ -6183,6 +6285,159 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
         }
         dpari_fact_hash(facts, "the list of cuts[#]", d, h);
     }
+}
+
+/* ==== halo/grid_expected.c ==== */
+
+/* Cuts a grid where the caller's code cuts it.
+ *
+ * Only rank r knows how many cells rank r expects. All ranks therefore gather these numbers and
+ * compute the same cuts from them: a part of a dim has the number that its ranks expect. This is
+ * only done if some rank has another number than it expects, because codes that cut as dpar does
+ * are the usual case. */
+
+/* True if this rank expects another number of cells than it has. */
+static DPARI_COLD int32_t dpari_gx_is_unexpected(const dpari_gx *grid)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->desc.expected_count[d] != 0 &&
+            grid->desc.expected_count[d] != grid->head.count[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Returns the first rank that expects another number of cells in dim d than it has, and sets *count
+ * to what it has. Returns -1 if there is none. expected: [ranks][DPAR_MAX_DIMS]; 0 is unknown. */
+static DPARI_COLD int32_t dpari_gx_first_unexpected(const dpari_gx *grid, int32_t d,
+                                                    const int64_t *expected, int64_t *count)
+{
+    const dpar_mesh *mesh = &grid->halo.grid.mesh;
+    int32_t coord[DPAR_MAX_DIMS] = {0};
+    int64_t first;
+    int32_t r;
+    for (r = 0; r < mesh->size; r++) {
+        const int64_t wanted = expected[r * DPAR_MAX_DIMS + d];
+        (void)dpar_mesh_coords(mesh, r, coord);
+        *count = dpari_gx_cells_of_part(grid, d, coord[d], &first);
+        if (wanted != 0 && wanted != *count) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+/* Reports that no cut fits the expected numbers of dim d; `reason` says why. */
+static DPARI_COLD dpar_status dpari_gx_refuse_expected(const dpari_gx *grid, int32_t d,
+                                                       const int64_t *expected, const char *reason,
+                                                       dpar_why *why)
+{
+    int64_t count = 0;
+    const int32_t rank = dpari_gx_first_unexpected(grid, d, expected, &count);
+    return dpari_wrong(why,
+                       "grid: rank %d has %ld cells in dim %d, but expected_count is %ld, and no "
+                       "cut fits: %s",
+                       rank, count, d, expected[rank * DPAR_MAX_DIMS + d], reason);
+}
+
+/* Sets cuts[] of dim d, which are zeros, to those that the ranks expect. */
+static DPARI_COLD dpar_status dpari_gx_expected_cuts(const dpari_gx *grid, int32_t d,
+                                                     const int64_t *expected, int64_t *cuts,
+                                                     dpar_why *why)
+{
+    const dpar_mesh *mesh = &grid->halo.grid.mesh;
+    const int64_t cells = grid->desc.cells[d];
+    int32_t coord[DPAR_MAX_DIMS] = {0};
+    int32_t p, r;
+    if (grid->desc.cuts[d]) {
+        return dpari_gx_refuse_expected(grid, d, expected, "desc.cuts is set", why);
+    }
+    for (r = 0; r < mesh->size; r++) {
+        const int64_t count = expected[r * DPAR_MAX_DIMS + d];
+        int64_t *part;
+        (void)dpar_mesh_coords(mesh, r, coord);
+        part = &cuts[coord[d] + 1];
+        if (count < 0 || count > cells) {
+            return dpari_gx_refuse_expected(grid, d, expected, "a number is not 0 to cells", why);
+        }
+        if (count != 0 && *part != 0 && *part != count) {
+            return dpari_gx_refuse_expected(
+                grid, d, expected,
+                "ranks of one part have different numbers (are dims or ranks in another order?)",
+                why);
+        }
+        *part = dpari_most(*part, count);
+    }
+    for (p = 0; p < grid->head.parts[d]; p++) {
+        cuts[p + 1] += cuts[p];
+        if (cuts[p + 1] > cells) {
+            return dpari_gx_refuse_expected(grid, d, expected,
+                                            "the numbers of all parts exceed the cells", why);
+        }
+    }
+    if (cuts[p] != cells) {
+        return dpari_gx_refuse_expected(grid, d, expected,
+                                        "the numbers of all parts are fewer than the cells", why);
+    }
+    return DPAR_OK;
+}
+
+/* Computes the cuts of all dims from the expected counts of all ranks, and cuts the grid again.
+ * cuts: zeros, with room for all dims, which exist as long as the grid. */
+static DPARI_COLD dpar_status dpari_gx_use_expected(dpari_gx *grid, const dpar_comm *comm,
+                                                    const int64_t *expected, int64_t *cuts,
+                                                    dpar_why *why)
+{
+    int64_t count;
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (dpari_gx_first_unexpected(grid, d, expected, &count) >= 0) {
+            const dpar_status status = dpari_gx_expected_cuts(grid, d, expected, cuts, why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+            grid->desc.cuts[d] = cuts;
+        }
+        cuts += grid->head.parts[d] + 1;
+    }
+    return dpari_gx_cut(grid, comm, why);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *comm,
+                                                               dpar_why *why)
+{
+    const int64_t bytes = comm->size * (int64_t)sizeof grid->desc.expected_count;
+    int64_t *expected = NULL;
+    dpar_status status;
+    int32_t d, other = dpari_gx_is_unexpected(grid), others = 0;
+    status = dpar_all_reduce(comm, &other, &others, 1, DPAR_I32, DPAR_MAX, NULL);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    if (others == 0) {
+        return DPAR_OK;
+    }
+    grid->cut_bytes = 0;
+    for (d = 0; d < grid->head.dims; d++) {
+        grid->cut_bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
+    }
+    grid->cuts = (int64_t *)dpari_os_pages(grid->cut_bytes);
+    expected = (int64_t *)dpari_os_pages(bytes);
+    if (!grid->cuts || !expected) {
+        status = dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                           grid->cut_bytes + bytes);
+    }
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(comm, grid->desc.expected_count, expected, DPAR_MAX_DIMS, DPAR_I64,
+                                 NULL);
+        status = status == DPAR_OK ? dpari_gx_use_expected(grid, comm, expected, grid->cuts, why)
+                                   : dpari_repeat(status, why, comm->why.text);
+    }
+    dpari_os_unmap(expected, bytes);
+    return status;
 }
 
 /* ==== halo/grid_shape.c ==== */
@@ -6236,6 +6491,15 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
                 "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
                 (int64_t)field->odd[d], count);
         }
+        if (field->mirror_low[d] < 0 || field->mirror_low[d] > DPAR_GRID_MIRROR_OFF ||
+            field->mirror_high[d] < 0 || field->mirror_high[d] > DPAR_GRID_MIRROR_OFF ||
+            (grid->desc.periodic[d] && (field->mirror_low[d] | field->mirror_high[d]) != 0)) {
+            return dpari_wrong(
+                why,
+                "grid: field.mirror_low[%d] is %d and mirror_high[%d] %d; they must be 0 to 3, "
+                "and 0 in a periodic dim",
+                d, field->mirror_low[d], d, field->mirror_high[d]);
+        }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
@@ -6248,8 +6512,17 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Sets halo, components and strides of an array's shape, with the defaults that the field leaves
- * open. */
+/* Returns the mirror of an array at an end of a dim: NONE, FACE or CELL. */
+static DPARI_COLD int32_t dpari_gx_mirror_of(int32_t of_field, int32_t of_grid)
+{
+    if (of_field == DPAR_GRID_MIRROR_OFF) {
+        return DPAR_GRID_MIRROR_NONE;
+    }
+    return of_field != DPAR_GRID_MIRROR_NONE ? of_field : of_grid;
+}
+
+/* Sets halo, components, mirrors and strides of an array's shape, with the defaults that the field
+ * leaves open. */
 static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar_grid_field *field,
                                                 dpari_gx_shape *shape)
 {
@@ -6262,6 +6535,10 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
     for (d = 0; d < grid->head.dims; d++) {
         dense = dense && field->stride[d] == 0;
+        shape->field.mirror_low[d] =
+            dpari_gx_mirror_of(field->mirror_low[d], grid->desc.mirror_low[d]);
+        shape->field.mirror_high[d] =
+            dpari_gx_mirror_of(field->mirror_high[d], grid->desc.mirror_high[d]);
         shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (field->location[d]) {
             /* The upper outer face is owned by the neighbour. Points next to it in another dim are
@@ -6282,20 +6559,21 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     }
 }
 
-/* Computes shape->low and shape->high. Returns 0, or 1 + the dim whose stride reaches further than
- * 2^57 bytes, where dim number `dims` means the components. */
+/* Computes shape->low, shape->high and shape->origin. Returns 0, or 1 + the dim whose stride
+ * reaches further than 2^57 bytes, where dim number `dims` means the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *shape)
 {
     const int64_t most = INT64_C(1) << 57;
     const int64_t bytes = dpar_type_bytes(shape->type);
-    int64_t low = 0, high = 1; /* in elements */
+    int64_t low = 0, high = 1, origin = 0; /* in elements */
     int32_t d;
     for (d = 0; d <= grid->head.dims; d++) {
         const int comps = d == grid->head.dims;
         const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
         const int64_t below = comps ? 0 : grid->low[d];
-        const int64_t above = comps ? shape->field.components - 1
-                                    : dpari_gx_points(grid, &shape->field, d) - 1 - below;
+        const int64_t points = /* 0 for a rank without cells */
+            comps ? shape->field.components : dpari_gx_points(grid, &shape->field, d);
+        const int64_t above = dpari_most(points - 1 - below, 0);
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -6306,12 +6584,14 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *sh
         }
         low -= step < 0 ? b : a;
         high += step < 0 ? a : b;
+        origin += step < 0 ? -a : a;
         if (high - low > most / bytes) {
             return d + 1;
         }
     }
-    shape->low = low * bytes;
-    shape->high = high * bytes;
+    shape->origin = grid->desc.array_start ? origin * bytes : 0;
+    shape->low = low * bytes + shape->origin;
+    shape->high = high * bytes + shape->origin;
     return 0;
 }
 
@@ -6323,10 +6603,10 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
     int64_t points = dpari_gx_points(grid, field, d);
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_low[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->low[d] - first, 0);
     }
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_high[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->high[d] - after, 0);
     }
     return points;
@@ -6340,6 +6620,9 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     const int32_t dims = grid->head.dims;
     int64_t points[DPAR_MAX_DIMS + 1], stride[DPAR_MAX_DIMS + 1];
     int32_t d;
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
     for (d = 0; d < dims; d++) {
         points[d] = dpari_gx_used_points(grid, &shape->field, d);
         stride[d] = shape->field.stride[d];
@@ -6380,6 +6663,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, 
     }
     shape->type = type;
     dpari_gx_describe_points(grid, field, shape);
+    status = dpari_gx_check_mirrors(grid, shape->field.mirror_low, shape->field.mirror_high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
     d = dpari_gx_span(grid, shape) - 1;
     if (d < 0) {
         return dpari_gx_check_apart(grid, shape, rank, why);
@@ -6422,7 +6709,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->field.odd[d] != b->field.odd[d]) {
+        if (a->field.odd[d] != b->field.odd[d] ||
+            a->field.mirror_low[d] != b->field.mirror_low[d] ||
+            a->field.mirror_high[d] != b->field.mirror_high[d]) {
             return 0;
         }
     }
@@ -6438,11 +6727,180 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari
            dpari_gx_same_points(grid, a, b);
 }
 
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
+                                                 dpar_box *own)
+{
+    if (!dpar_halo_owned(&shape->halo, rank, own)) {
+        return 0;
+    }
+    return dpar_box_volume(own) * shape->field.components;
+}
+
+/* ==== halo/grid_start.c ==== */
+
+/* Recognises the address of a whole array in place of that of its first own point.
+ *
+ * This is the likeliest mistake of a first program: the exchange would write in front of the array
+ * and into own cells. An address alone does not show it. But glibc's malloc keeps the size of a
+ * block in the 8 bytes in front of it, where a correct address has an element of the array. If
+ * these bytes are the size that malloc would have for the whole array, the address is the beginning
+ * of the array. Read as a floating-point number such a size is below 1e-300 (f64), or a number
+ * below 1e-37 after a zero (f32), which no halo cell contains. Other allocators are not
+ * recognised. */
+
+#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+/* True if some point in front of the first own point has memory, so that the 8 bytes in front of
+ * it can be read. Points beyond walls may have none. */
+static DPARI_COLD int dpari_gx_has_points_before(const dpari_gx *grid, const dpari_gx_shape *shape)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        const int filled = grid->head.first[d] > 0 || grid->desc.periodic[d] ||
+                           shape->field.mirror_low[d] || grid->desc.exchange_walls;
+        if (grid->low[d] > 0 && filled && shape->field.stride[d] > 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* True if `size`, the word in front of a block, is that of a block of malloc with at least these
+ * bytes. An array of integers may contain any number, so that its block must be as small as
+ * possible. */
+static DPARI_COLD int dpari_gx_is_block_size(uint64_t size, uint64_t bytes, int32_t type)
+{
+    const int is_mapped = (size & 2) != 0; /* in pages of its own */
+    const uint64_t whole = (bytes + 8 + 15) / 16 * 16;
+    const uint64_t least = is_mapped ? (whole + 8 + 4095) / 4096 * 4096 : whole;
+    const uint64_t most = type == DPAR_F64 || type == DPAR_F32 ? 2 * least : least + 16;
+    size &= ~(uint64_t)7;
+    return size >= least && size <= most;
+}
+#endif
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
+                                                           const dpari_gx_shape *shape,
+                                                           const void *at, const char *caller,
+                                                           dpar_why *why)
+{
+#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+    const int64_t bytes = shape->high - shape->low;
+    uint64_t size;
+    int32_t k;
+    if (grid->mem || grid->desc.array_start || (uintptr_t)at % 16 != 0 ||
+        (uintptr_t)at % 4096 == 0 || dpari_gx_is_empty(grid) ||
+        !dpari_gx_has_points_before(grid, shape)) {
+        return DPAR_OK;
+    }
+    for (k = 0; k < 8; k++) {
+        ((unsigned char *)&size)[k] = ((const unsigned char *)at)[k - 8];
+    }
+    if (dpari_gx_is_block_size(size, (uint64_t)bytes, shape->type)) {
+        return dpari_wrong(why,
+                           "%s: rank %d passes the beginning of a block of malloc for the whole "
+                           "array, %ld bytes; pass the address of the first own point, %ld bytes "
+                           "further, or set desc.array_start",
+                           caller, grid->head.comm->rank, bytes, -shape->low);
+    }
+#else
+    (void)grid, (void)shape, (void)at, (void)caller, (void)why;
+#endif
+    return DPAR_OK;
+}
+
+/* ==== halo/grid_walls.c ==== */
+
+/* Lets an exchange include the halo cells beyond walls.
+ *
+ * Codes that exchange one dim after the other fill the cells beyond a wall first. Their messages
+ * along the wall then bring the neighbour's cells beyond the wall, too. The same result follows
+ * from one exchange of a larger grid, in which the blocks next to a wall have the cells beyond it.
+ */
+
+DPARI_INTERNAL int dpari_gx_sends_beyond(const dpari_gx *grid, const dpar_grid_field *field,
+                                         int32_t d, int side)
+{
+    if (!grid->desc.exchange_walls || grid->desc.periodic[d]) {
+        return 0;
+    }
+    return (side ? field->mirror_high[d] : field->mirror_low[d]) == DPAR_GRID_MIRROR_NONE;
+}
+
+/* Sets the cuts of dim d in the larger grid, which has `below` and `above` cells more. They belong
+ * to the first and the last part that has cells. Returns the number of cells. */
+static DPARI_COLD int64_t dpari_gx_wider_cuts(const dpari_gx *grid, int32_t d, int64_t below,
+                                              int64_t above, int64_t *cuts)
+{
+    const int64_t cells = grid->head.cells[d];
+    int32_t p;
+    for (p = 0; p < grid->head.parts[d]; p++) {
+        const int64_t count = dpari_gx_cells_of_part(grid, d, p, &cuts[p]);
+        const int64_t end = cuts[p] + count;
+        cuts[p + 1] = end > 0 ? below + end : 0;
+        if (end == cells) {
+            cuts[p + 1] += above;
+        }
+        if (cuts[p] > 0) {
+            cuts[p] += cuts[p] == cells ? below + above : below;
+        }
+    }
+    return below + cells + above;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_walls(const dpari_gx *grid,
+                                                          dpari_gx_shape *shape, dpar_why *why)
+{
+    const dpar_grid_field *field = &shape->field;
+    dpar_placement placement[DPAR_MAX_DIMS];
+    int64_t cells[DPAR_MAX_DIMS];
+    int64_t bytes = (int64_t)sizeof *shape->walls;
+    dpari_gx_walls *walls;
+    int64_t *cuts;
+    int32_t d;
+    if (!grid->desc.exchange_walls) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
+    }
+    walls = (dpari_gx_walls *)dpari_os_pages(bytes);
+    if (!walls) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated", bytes);
+    }
+    walls->bytes = bytes;
+    walls->halo = shape->halo;
+    cuts = (int64_t *)(void *)(walls + 1);
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t below = dpari_gx_sends_beyond(grid, field, d, 0) ? grid->low[d] : 0;
+        const int64_t above = dpari_gx_sends_beyond(grid, field, d, 1) ? grid->high[d] : 0;
+        cells[d] = dpari_gx_wider_cuts(grid, d, below, above, cuts);
+        placement[d] = dpar_shard_by(d, DPAR_SPLIT_RAGGED, 0);
+        placement[d].cuts = cuts;
+        walls->first[d] = grid->head.first[d] == 0 ? -below : 0;
+        cuts += grid->head.parts[d] + 1;
+    }
+    shape->walls = walls;
+    return dpar_layout_init(&walls->halo.grid, &grid->halo.grid.mesh, grid->head.dims, cells,
+                            placement, why);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_gx_free_walls(dpari_gx_shape *shape)
+{
+    if (shape->walls) {
+        dpari_os_unmap(shape->walls, shape->walls->bytes);
+    }
+}
+
+DPARI_INTERNAL const dpar_halo *dpari_gx_sent(const dpari_gx_shape *shape)
+{
+    return shape->walls ? &shape->walls->halo : &shape->halo;
+}
+
 DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
 dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
 {
     int32_t d;
-    field->halo = &shape->halo;
+    field->halo = dpari_gx_sent(shape);
     field->type = shape->type;
     field->components = shape->field.components;
     field->component_stride = shape->field.component_stride;
@@ -6450,14 +6908,9 @@ dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar
     field->mem = grid->mem;
     for (d = 0; d < grid->head.dims; d++) {
         field->stride[d] = shape->field.stride[d];
+        field->first[d] = grid->desc.array_start ? grid->low[d] : 0;
+        field->first[d] += shape->walls ? shape->walls->first[d] : 0;
     }
-}
-
-DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
-                                                 dpar_box *own)
-{
-    (void)dpar_halo_owned(&shape->halo, rank, own);
-    return dpar_box_volume(own) * shape->field.components;
 }
 
 /* ==== halo/grid_arrays.c ==== */
@@ -6549,6 +7002,9 @@ static DPARI_COLD dpar_status dpari_gx_new_shape(dpari_gx_shape **shape, dpar_wh
 
 DPARI_INTERNAL DPARI_COLD void dpari_gx_free_shape(dpari_gx_shape *shape)
 {
+    if (shape) {
+        dpari_gx_free_walls(shape);
+    }
     dpari_os_unmap(shape, (int64_t)sizeof *shape);
 }
 
@@ -6564,7 +7020,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_
     grid->plain = plain;
     status = dpari_gx_make_shape(grid, grid->desc.type, NULL, rank, plain, why);
     plain->packed = 1;
-    return status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_make_walls(grid, plain, why);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_find_shape(dpari_gx *grid,
@@ -6672,8 +7131,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *c
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
  * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
- * have values: own points, points that exchanges fill, and points that mirrors of dims before d
- * have filled. Returns 0 if the box is empty. */
+ * have values: own points, points that exchanges fill, points beyond walls if these are exchanged,
+ * and points that mirrors of dims before d have filled. Returns 0 if the box is empty. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -6681,9 +7140,11 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
     for (e = 0; e < grid->head.dims; e++) {
         const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
         const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int64_t own =
+            grid->head.count[e] + faces; /* with the face that the rank above owns */
         const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
-        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
+        box->hi[e] = own + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
             if (side) {
                 box->lo[e] = dpari_most(above, box->lo[e]);
@@ -6691,10 +7152,14 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if (e > d || !grid->desc.mirror_low[e]) {
+            if (dpari_gx_sends_beyond(grid, &shape->field, e, 0)) {
+                box->lo[e] = below == 0 ? -grid->low[e] : box->lo[e];
+            } else if (e > d || !shape->field.mirror_low[e]) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if (e > d || !grid->desc.mirror_high[e]) {
+            if (dpari_gx_sends_beyond(grid, &shape->field, e, 1)) {
+                box->hi[e] = above == own ? own + grid->high[e] : box->hi[e];
+            } else if (e > d || !shape->field.mirror_high[e]) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }
@@ -6718,12 +7183,12 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
 {
     const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
     const int32_t on =
-        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+        (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = shape->field.location[d] != 0;
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *copy = &mirror->box;
     dpari_stride_piece piece;
-    int64_t at = 0;
+    int64_t at = shape->origin / bytes;
     int32_t e;
     dpari_zero(copy, sizeof *copy);
     copy->to_type = copy->from_type = shape->type;
@@ -6756,7 +7221,8 @@ static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_s
     const int32_t comps = shape->field.components;
     const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
     const uint32_t odd = shape->field.odd[d] & all;
-    if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+    if (dpari_gx_is_empty(grid) ||
+        !(side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) ||
         !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
         return 0;
     }
@@ -6942,9 +7408,9 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_pl
     int32_t d;
     dpari_gx_field(grid, shape, at, field);
     if (plan->depth > 0) {
-        plan->halo[i] = shape->halo;
+        plan->halo[i] = *dpari_gx_sent(shape);
         field->halo = &plan->halo[i];
-        field->array_halo = &shape->halo;
+        field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
             plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
             plan->halo[i].high[d] =
@@ -6985,6 +7451,13 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     dpari_gx_lay_out(grid, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
+        if (made->shape[i]->packed) { /* the address is unknown so far */
+            const dpar_status status =
+                dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
         dpari_gx_field_of(grid, made, i, set->list[i], &(*fields)[i]);
     }
     dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
@@ -7206,8 +7679,13 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx_adding *adding
 {
     const dpari_gx *grid = adding->grid;
     const int32_t rank = grid->head.comm->rank;
+    const dpar_status status =
+        dpari_gx_check_start(grid, adding->shape, adding->at, "dpar_grid_attach", why);
     int32_t next = 0;
     int busy = dpari_gx_in_progress(grid, adding->at) != NULL;
+    if (status != DPAR_OK) {
+        return status;
+    }
     for (;;) {
         const dpari_gx_array *array = dpari_gx_overlapping(grid, adding->shape, adding->at, &next);
         if (!array) {
@@ -7238,20 +7716,22 @@ static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx_adding *adding, dpar_why *
 {
     const dpari_gx *grid = adding->grid;
     dpar_comm *comm = grid->head.comm;
-    const int64_t below = -adding->shape->low;
-    const int64_t skew = grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
-                         (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
+    const dpari_gx_shape *shape = adding->shape;
+    const int64_t below = shape->origin - shape->low;
+    const int64_t first = /* bytes in front of the first own point */
+        grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
+        (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
     dpar_status status;
     if (grid->mem != comm->mem) {
         return dpari_wrong(
             why, "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
                  "cannot allocate in it; use dpar_grid_attach with an array of your own");
     }
-    status = dpar_comm_alloc(comm, skew + adding->shape->high, &adding->memory);
+    status = dpar_comm_alloc(comm, first + shape->high - shape->origin, &adding->memory);
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
     }
-    adding->at = (char *)adding->memory + skew;
+    adding->at = (char *)adding->memory + first - shape->origin;
     return DPAR_OK;
 }
 
@@ -7270,6 +7750,9 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
     }
     status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_make_walls(grid, adding->shape, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }
@@ -7288,6 +7771,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     for (d = 0; d < adding->grid->head.dims; d++) {
         dpari_fact(facts, "location[#]", d, field->location[d]);
         dpari_fact(facts, "odd[#]", d, field->odd[d]);
+        dpari_fact(facts, "mirror_low[#]", d, field->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, field->mirror_high[d]);
     }
 }
 
@@ -7421,7 +7906,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
         step *= dpar_halo_points(&shape->halo, d);
         dense *= box.extent[d];
     }
-    array += at * dpar_type_bytes(shape->type);
+    array += whole ? at * dpar_type_bytes(shape->type) : shape->origin;
     box.to = out ? block->dense : array;
     box.from = out ? array : block->dense;
     if (!grid->mem) {
@@ -7449,7 +7934,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     for (r = comm->rank; r < end; r++) { /* rank 0 handles all blocks, other ranks only their own */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
-        for (i = 0; i < STEPS; i++) {
+        for (i = 0; count > 0 && i < STEPS; i++) {
             const int step = block->back ? WHOLE - i : i;
             dpar_status status = DPAR_OK;
             if (step == MESSAGE && other == comm->rank) {
@@ -7566,14 +8051,25 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
+/* True if the grid, or one of its known arrays, has a mirror at an end of dim d. */
+static int dpari_gx_mirrored(const dpari_gx *grid, int32_t d, int side)
+{
+    const dpari_gx_shape *shape = grid->shapes;
+    int found = (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) != 0;
+    for (; shape && !found; shape = shape->next) {
+        found = (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) != 0;
+    }
+    return found;
+}
+
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
  * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
-    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
-    const int above =
-        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
+    const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
+                      dpari_gx_mirrored(grid, d, 1);
     *lo = dpari_least(below ? grid->low[d] : 0, own);
     *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
@@ -7603,7 +8099,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     int64_t lo, hi;
     int32_t d, side;
     dpari_zero(&next, sizeof next);
-    next.dims = grid && box ? grid->dims : 0;
+    next.dims = grid && box && !dpari_gx_is_empty(dpari_gx_in(grid)) ? grid->dims : 0;
     for (d = 0; d < next.dims; d++) {
         next.hi[d] = grid->count[d];
     }
@@ -7648,6 +8144,10 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (status != DPAR_OK) {
         return status;
     }
+    for (d = 0; d < g->head.dims; d++) { /* for a rank without points */
+        own.lo[d] = g->head.first[d];
+        own.hi[d] = g->head.first[d] + g->head.count[d];
+    }
     (void)dpari_gx_owned(&shape, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
@@ -7674,15 +8174,17 @@ static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int3
     }
 }
 
-/* Writes the cells of part p of a dim, such as "40..79". */
+/* Writes the cells of part p of a dim, such as "40..79" or "none". */
 static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
                                           int32_t p)
 {
-    int32_t coord[DPAR_MAX_DIMS] = {0};
-    dpar_box own;
-    coord[d] = p;
-    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
-    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    int64_t first = 0;
+    const int64_t count = dpari_gx_cells_of_part(grid, d, p, &first);
+    if (count == 0) {
+        dpar_text_put(text, "none");
+        return;
+    }
+    dpari_text_print(text, "%ld..%ld", first, first + count - 1);
 }
 
 /* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
@@ -7776,11 +8278,19 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_gx_cut_cells(*grid, comm, why);
-    if (status != DPAR_OK || desc->type == 0) {
-        return status;
+    return dpari_gx_cut_cells(*grid, comm, why);
+}
+
+/* Checks the blocks of all ranks, whose cut is final, and makes the shape of unknown addresses.
+ * Collective. */
+static DPARI_COLD dpar_status dpari_gx_finish(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
+{
+    dpar_status status =
+        dpari_gx_check_mirrors(grid, grid->desc.mirror_low, grid->desc.mirror_high, why);
+    if (status == DPAR_OK && grid->desc.type != 0) {
+        status = dpari_gx_make_plain(grid, comm->rank, why);
     }
-    return dpari_gx_make_plain(*grid, comm->rank, why);
+    return dpari_agree(comm, status, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
@@ -7799,10 +8309,16 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
     }
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_cut_as_expected(made, comm, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_finish(made, comm, why);
+    }
     if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
         if (made) {
             dpari_gx_free_arrays(made, comm);
-            dpari_os_unmap(made, made->bytes);
+            dpari_gx_release(made);
         }
         return status;
     }
@@ -7854,7 +8370,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     if (status != DPAR_OK && said) {
         *said = comm->why;
     }
-    dpari_os_unmap(freed, freed->bytes);
+    dpari_gx_release(freed);
     if (!closes) {
         return status;
     }

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
         first[x] = 1; /* hot below y's low end; elsewhere the exchange overwrites this halo */
         second[x] = 1;
     }
-    /* Process grid and ring are those of cart. expected_count is compared with dpar's cut. */
+    /* Process grid and ring are those of cart. dpar cuts as expected_count says. */
     const dpar_grid_desc desc = {.cells = {NY, NX},
                                  .halo = 1,
                                  .type = DPAR_F64,

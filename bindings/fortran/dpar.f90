@@ -967,6 +967,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_NONE = 0
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_FACE = 1
     integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_CELL = 2
+    integer(c_int32_t), parameter :: DPAR_GRID_MIRROR_OFF = 3
 
     ! The description of a grid, for dpar_grid_make.
     type, bind(c) :: dpar_grid_desc
@@ -992,17 +993,21 @@ module dpar
         ! 1 checks in each exchange that all ranks pass the same arrays (DPAR_E_MISMATCH), which
         ! costs a small all-reduce
         integer(c_int32_t) :: check = 0
-        ! [parts + 1] ascending numbers from 0 to cells for each dim.
+        ! [parts + 1] numbers from 0 to cells for each dim, which do not descend.
         type(c_ptr) :: cuts(0:DPAR_MAX_DIMS - 1) = c_null_ptr
         ! Functions for arrays in memory that the CPU cannot reach.
         type(c_ptr) :: mem = c_null_ptr
         ! If this is a type (DPAR_F64, ...), your arrays of cells need not be attached.
         integer(c_int32_t) :: type = 0
+        ! 1 treats the halo cells beyond a wall as cells of the block next to it.
+        integer(c_int32_t) :: exchange_walls = 0
+        ! 1 makes the address of an array, in all calls, that of its first element, which is in the
+        ! halo.
+        integer(c_int32_t) :: array_start = 0
         integer(c_int32_t) :: owns_comm = 0 ! 1 makes dpar_grid_free close the communicator too
         ! Receives the message if dpar_grid_free fails.
         type(c_ptr) :: free_why = c_null_ptr
-        ! The number of cells that your code expects this rank to own in each dim, which may differ
-        ! by rank.
+        ! The number of cells that this rank owns in each dim in your code.
         integer(c_int64_t) :: expected_count(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
@@ -1016,7 +1021,8 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid
         ! index of the first cell that this rank owns
         integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of cells that this rank owns
+        ! number of cells that this rank owns.
+        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0
         ! elements between neighbours in a dense array of cells with its halo, as dpar_grid_array
         ! makes it
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
@@ -1032,6 +1038,10 @@ module dpar
         ! For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as
         ! the velocity normal to a mirror does.
         integer(c_int32_t) :: odd(0:DPAR_MAX_DIMS - 1) = 0
+        ! DPAR_GRID_MIRROR_x at both ends of each dim, for a field that is reflected differently
+        ! from the grid's other fields.
+        integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0
         ! elements between neighbours, in any order with any padding.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: component_stride = 0 ! elements between components; 0 selects 1

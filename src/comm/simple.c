@@ -85,6 +85,13 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
     return 1;
 }
 
+DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const dpar_why *why)
+{
+    if (status < 0) {
+        _exit(dpar_fail(comm, why));
+    }
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 /* Prints "heat: " and the message, where heat is the name of the program. */

@@ -98,6 +98,15 @@ DPAR_API int dpar_finalize(dpar_comm *world);
  *
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
+/* Ends the job if a call has failed, for codes that have no other use for errors:
+ *
+ *     dpar_require(world, dpar_grid_make(world, &desc, &grid, NULL), NULL);
+ *     dpar_require(world, dpar_grid_exchange(grid, u), NULL);
+ *
+ * Returns if status is not an error. Otherwise reports it as dpar_fail(comm, why) does, and ends
+ * this process with exit status 1, without functions registered with atexit. The launcher then ends
+ * the other ranks, whose calls fail. Not collective: it waits for nobody. */
+DPAR_API void dpar_require(dpar_comm *comm, dpar_status status, const dpar_why *why);
 
 /* Computes the largest x of all ranks, with the same bits on all ranks. Returns NaN after an error.
  * comm->status and comm->why then say which error it is, and later calls return NaN at once. If an

@@ -14,6 +14,7 @@
 #include "../comm/os.h"
 #include "grid_arrays.h"
 #include "grid_cut.h"
+#include "grid_expected.h"
 #include "grid_mirrors.h"
 #include "grid_object.h"
 #include "grid_plans.h"
@@ -30,11 +31,19 @@ static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_de
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_gx_cut_cells(*grid, comm, why);
-    if (status != DPAR_OK || desc->type == 0) {
-        return status;
+    return dpari_gx_cut_cells(*grid, comm, why);
+}
+
+/* Checks the blocks of all ranks, whose cut is final, and makes the shape of unknown addresses.
+ * Collective. */
+static DPARI_COLD dpar_status dpari_gx_finish(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
+{
+    dpar_status status =
+        dpari_gx_check_mirrors(grid, grid->desc.mirror_low, grid->desc.mirror_high, why);
+    if (status == DPAR_OK && grid->desc.type != 0) {
+        status = dpari_gx_make_plain(grid, comm->rank, why);
     }
-    return dpari_gx_make_plain(*grid, comm->rank, why);
+    return dpari_agree(comm, status, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc,
@@ -53,10 +62,16 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_
         status = dpari_wrong(why, "dpar_grid_make: desc or grid is NULL");
     }
     status = dpari_agree_on(comm, status, "grid", dpari_gx_state, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_cut_as_expected(made, comm, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_gx_finish(made, comm, why);
+    }
     if (status < DPAR_OK) { /* not !=, so that compilers see that *grid is set otherwise */
         if (made) {
             dpari_gx_free_arrays(made, comm);
-            dpari_os_unmap(made, made->bytes);
+            dpari_gx_release(made);
         }
         return status;
     }
@@ -108,7 +123,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     if (status != DPAR_OK && said) {
         *said = comm->why;
     }
-    dpari_os_unmap(freed, freed->bytes);
+    dpari_gx_release(freed);
     if (!closes) {
         return status;
     }

@@ -19,15 +19,18 @@
  * dense in C order with the grid's halo are attached with dpar_grid_attach.
  *
  * An array is identified by the address of its first own point, so that halo points have lower
- * addresses too: u[-1] is the point before u[0] in the last dim. dpar_grid_exchange_many exchanges
- * several arrays and sends one message per neighbour for all of them. The first exchange of a
- * combination of shapes plans it and allocates memory; later exchanges do neither. A shape consists
- * of a type, a dpar_grid_field, and whether the array is in registered memory (dpar_comm_alloc).
- * Arrays of the same shape may be swapped without any call.
+ * addresses too: u[-1] is the point before u[0] in the last dim. With desc.array_start it is
+ * identified by the address of its first element, which is in the halo. dpar_grid_exchange_many
+ * exchanges several arrays and sends one message per neighbour for all of them. The first exchange
+ * of a combination of shapes plans it and allocates memory; later exchanges do neither. A shape
+ * consists of a type, a dpar_grid_field, and whether the array is in registered memory
+ * (dpar_comm_alloc). Arrays of the same shape may be swapped without any call.
  *
  * Halo cells inside the grid, or beyond a periodic end, receive their owner's values. Halo cells
  * beyond a mirror receive the reflected values, also in edges and corners. Halo cells beyond other
- * ends are never touched, so that the code can keep its boundary values there.
+ * ends, which are walls, are never touched, so that the code can keep its boundary values there. If
+ * a code fills them on the rank next to the wall and expects them on the neighbours along the wall
+ * as well, set desc.exchange_walls.
  *
  * Functions without a `why` leave their message in g->comm->why. Features that are missing here are
  * in halo_exchange.h, on which grids are built; dpar_grid_halo and dpar_grid_plan give access to
@@ -44,8 +47,9 @@
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
 /* A mirror at an end of a dim. With FACE, the mirror plane is the outer face of the end cell. With
- * CELL, it goes through the middle of the end cell, which is then its own image. */
-enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL };
+ * CELL, it goes through the middle of the end cell, which is then its own image. OFF is only for a
+ * dpar_grid_field, where NONE selects the grid's mirror and OFF is no mirror. */
+enum { DPAR_GRID_MIRROR_NONE, DPAR_GRID_MIRROR_FACE, DPAR_GRID_MIRROR_CELL, DPAR_GRID_MIRROR_OFF };
 
 /* The description of a grid, for dpar_grid_make. Zero it, then set dims, cells, halo and the other
  * fields that you need. All ranks must pass the same values, except for mem, free_why and
@@ -66,16 +70,18 @@ typedef struct dpar_grid_desc {
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
-     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. */
+     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
+     * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
+     * cells make the same calls as the others, and their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
     int32_t order;
     int32_t check; /* 1 checks in each exchange that all ranks pass the same arrays
                       (DPAR_E_MISMATCH), which costs a small all-reduce */
-    /* [parts + 1] ascending numbers from 0 to cells for each dim: part p owns cells cuts[p] to
-     * cuts[p + 1] - 1, at least one. They are copied. NULL cuts evenly: the first (cells mod parts)
-     * parts then own one cell more than the others. */
+    /* [parts + 1] numbers from 0 to cells for each dim, which do not descend: part p owns cells
+     * cuts[p] to cuts[p + 1] - 1. They are copied. NULL cuts evenly, unless expected_count is set:
+     * the first (cells mod parts) parts then own one cell more than the others. */
     const int64_t *cuts[DPAR_MAX_DIMS];
     /* Functions for arrays in memory that the CPU cannot reach. The table must exist as long as the
      * grid. NULL selects that of the communicator, dpar_comm.mem. */
@@ -85,14 +91,25 @@ typedef struct dpar_grid_desc {
      * address may change from call to call, on each rank independently. With 0, an unknown address
      * is DPAR_E_ARG. */
     int32_t type;
+    /* 1 treats the halo cells beyond a wall as cells of the block next to it: the rank there fills
+     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim that
+     * is neither periodic nor a mirror. Codes that exchange one dim after the other, such as WRF or
+     * ROMS, fill these cells before they exchange, and expect this. With 0, no exchange reads or
+     * writes cells beyond walls. */
+    int32_t exchange_walls;
+    /* 1 makes the address of an array, in all calls, that of its first element, which is in the
+     * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of
+     * the first own point. Ranks may differ. */
+    int32_t array_start;
     int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     /* Receives the message if dpar_grid_free fails. Set it if dpar_grid_free also closes the
      * communicator (owns_comm, dpar_mpi_grid_make), because grid->comm->why no longer exists then.
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
-    /* The number of cells that your code expects this rank to own in each dim, which may differ by
-     * rank. If the grid's block has another size, because your code cuts by another rule or orders
-     * dims differently, all ranks get DPAR_E_ARG. 0 skips the check. */
+    /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
+     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
+     * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
+     * another order, or if they contradict `cuts`. 0 is unknown. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -104,7 +121,7 @@ typedef struct dpar_grid {
     int32_t coord[DPAR_MAX_DIMS];  /* position of this rank among them, from 0 */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
     int64_t first[DPAR_MAX_DIMS];  /* index of the first cell that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns; may be 0 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
@@ -124,6 +141,10 @@ typedef struct dpar_grid_field {
     /* For each dim: bit k is set if component k changes its sign at the mirrors of this dim, as the
      * velocity normal to a mirror does. Bits of components that do not exist must be 0. */
     uint32_t odd[DPAR_MAX_DIMS];
+    /* DPAR_GRID_MIRROR_x at both ends of each dim, for a field that is reflected differently from
+     * the grid's other fields. NONE (0) selects the mirror of the grid. */
+    int32_t mirror_low[DPAR_MAX_DIMS];
+    int32_t mirror_high[DPAR_MAX_DIMS];
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */

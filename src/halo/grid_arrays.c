@@ -10,6 +10,7 @@
 #include "../comm/comm.h"
 #include "../comm/os.h"
 #include "grid_shape.h"
+#include "grid_walls.h"
 #include "halo_overlap.h"
 
 enum {
@@ -94,6 +95,9 @@ static DPARI_COLD dpar_status dpari_gx_new_shape(dpari_gx_shape **shape, dpar_wh
 
 DPARI_INTERNAL DPARI_COLD void dpari_gx_free_shape(dpari_gx_shape *shape)
 {
+    if (shape) {
+        dpari_gx_free_walls(shape);
+    }
     dpari_os_unmap(shape, (int64_t)sizeof *shape);
 }
 
@@ -109,7 +113,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_plain(dpari_gx *grid, int32_
     grid->plain = plain;
     status = dpari_gx_make_shape(grid, grid->desc.type, NULL, rank, plain, why);
     plain->packed = 1;
-    return status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_make_walls(grid, plain, why);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_find_shape(dpari_gx *grid,

@@ -15,6 +15,8 @@
 #include "grid_object.h"
 #include "grid_plans.h"
 #include "grid_shape.h"
+#include "grid_start.h"
+#include "grid_walls.h"
 
 enum {
     DPARI_GX_ALIGN = 64,  /* alignment of the first own point, in bytes: a cache line */
@@ -36,8 +38,13 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx_adding *adding
 {
     const dpari_gx *grid = adding->grid;
     const int32_t rank = grid->head.comm->rank;
+    const dpar_status status =
+        dpari_gx_check_start(grid, adding->shape, adding->at, "dpar_grid_attach", why);
     int32_t next = 0;
     int busy = dpari_gx_in_progress(grid, adding->at) != NULL;
+    if (status != DPAR_OK) {
+        return status;
+    }
     for (;;) {
         const dpari_gx_array *array = dpari_gx_overlapping(grid, adding->shape, adding->at, &next);
         if (!array) {
@@ -68,20 +75,22 @@ static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx_adding *adding, dpar_why *
 {
     const dpari_gx *grid = adding->grid;
     dpar_comm *comm = grid->head.comm;
-    const int64_t below = -adding->shape->low;
-    const int64_t skew = grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
-                         (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
+    const dpari_gx_shape *shape = adding->shape;
+    const int64_t below = shape->origin - shape->low;
+    const int64_t first = /* bytes in front of the first own point */
+        grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
+        (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
     dpar_status status;
     if (grid->mem != comm->mem) {
         return dpari_wrong(
             why, "dpar_grid_array: desc.mem is not the memory of the communicator, so that dpar "
                  "cannot allocate in it; use dpar_grid_attach with an array of your own");
     }
-    status = dpar_comm_alloc(comm, skew + adding->shape->high, &adding->memory);
+    status = dpar_comm_alloc(comm, first + shape->high - shape->origin, &adding->memory);
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
     }
-    adding->at = (char *)adding->memory + skew;
+    adding->at = (char *)adding->memory + first - shape->origin;
     return DPAR_OK;
 }
 
@@ -100,6 +109,9 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
     }
     status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_make_walls(grid, adding->shape, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }
@@ -118,6 +130,8 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
     for (d = 0; d < adding->grid->head.dims; d++) {
         dpari_fact(facts, "location[#]", d, field->location[d]);
         dpari_fact(facts, "odd[#]", d, field->odd[d]);
+        dpari_fact(facts, "mirror_low[#]", d, field->mirror_low[d]);
+        dpari_fact(facts, "mirror_high[#]", d, field->mirror_high[d]);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "../index/halo.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
+#include "../index/split.h"
 
 /* Checks the fields of the description that concern one dim: cells, halo, ends and cuts. */
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
@@ -47,11 +48,10 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             d, d, desc->parts[d]);
     }
     for (part = 0; part < desc->parts[d]; part++) {
-        if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
+        if (desc->cuts[d][part + 1] < desc->cuts[d][part]) {
             return dpari_wrong(
                 why,
-                "grid: desc.cuts[%d] gives part %d no cell: the part begins at %ld and ends at "
-                "%ld",
+                "grid: desc.cuts[%d] must not descend, but part %d begins at %ld and ends at %ld",
                 d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
@@ -73,6 +73,11 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
+    if (!dpari_gx_flag(desc->exchange_walls) || !dpari_gx_flag(desc->array_start)) {
+        return dpari_wrong(
+            why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
+            desc->exchange_walls, desc->array_start);
+    }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -86,7 +91,8 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Chooses the number of parts of each dim. If two choices are nearly equal, it prefers to cut
+/* Chooses the number of parts of each dim. Numbers of the caller may exceed the cells, so that some
+ * parts have none. If two choices are nearly equal, it prefers to cut
  * earlier dims, whose halos have longer rows. Dims without a halo are not cut, unless the other
  * dims have too few cells for all ranks. */
 static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar_why *why)
@@ -99,7 +105,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     cart.dims = grid->desc.dims;
     for (d = 0; d < grid->desc.dims; d++) {
         const int64_t width = grid->low[d] + grid->high[d];
-        cart.cells[d] = grid->desc.cells[d];
+        cart.cells[d] = dpari_most(grid->desc.cells[d], grid->desc.parts[d]);
         cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
         cart.periodic |= (uint32_t)grid->desc.periodic[d] << d;
         grid->head.parts[d] =
@@ -116,24 +122,56 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *grid, int32_t ranks, dpar
     return status;
 }
 
-/* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
-static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *grid, int32_t d, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_mirrors(const dpari_gx *grid,
+                                                             const int32_t *low,
+                                                             const int32_t *high, dpar_why *why)
 {
-    const int64_t n = grid->head.cells[d];
-    const int64_t first = grid->head.first[d];
-    const int64_t end = first + grid->head.count[d];
-    const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
-    const int64_t above = end + grid->high[d] - n;
-    const int64_t low = grid->desc.mirror_low[d], high = grid->desc.mirror_high[d];
-    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + grid->high[d])) ||
-        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - grid->low[d]))) {
-        return dpari_say(
-            DPAR_E_RANGE, why,
-            "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
-            "its halo is %ld wide below and %ld above",
-            d, grid->head.count[d], grid->low[d], grid->high[d]);
+    int32_t d;
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t n = grid->head.cells[d];
+        const int64_t first = grid->head.first[d];
+        const int64_t end = first + grid->head.count[d];
+        const int64_t below = grid->low[d] - first; /* halo cells beyond the low end */
+        const int64_t above = end + grid->high[d] - n;
+        if ((low[d] && below > 0 && below + low[d] - 1 > dpari_least(n, end + grid->high[d])) ||
+            (high[d] && above > 0 &&
+             above + high[d] - 1 > n - dpari_most(0, first - grid->low[d]))) {
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "grid: dim %d: a mirror needs more cells than this rank has: it owns %ld, and "
+                "its halo is %ld wide below and %ld above",
+                d, grid->head.count[d], grid->low[d], grid->high[d]);
+        }
     }
     return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_cells_of_part(const dpari_gx *grid, int32_t d,
+                                                         int32_t part, int64_t *first)
+{
+    const int64_t *cuts = grid->desc.cuts[d];
+    int64_t count = 0;
+    if (cuts) {
+        *first = cuts[part];
+        return cuts[part + 1] - cuts[part];
+    }
+    (void)dpar_split_range(DPAR_SPLIT_EVEN, grid->desc.cells[d], grid->head.parts[d], part, first,
+                           &count);
+    return count;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_gx_is_empty(const dpari_gx *grid)
+{
+    int32_t d;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (grid->head.count[d] == 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* Makes grid->halo, the halo of the grid's cells, which the mesh distributes. */
@@ -144,6 +182,7 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     dpar_halo *halo = &grid->halo;
     dpar_status status;
     int32_t d;
+    dpari_zero(halo, sizeof *halo);
     for (d = 0; d < grid->desc.dims; d++) {
         placement[d] =
             dpar_shard_by(d, grid->desc.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
@@ -160,12 +199,11 @@ static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh 
     return dpar_halo_check(halo, why);
 }
 
-/* Cuts the cells into one block per rank. Sets grid->halo and the public head of the grid. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm,
+                                                   dpar_why *why)
 {
     const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->desc.dims)];
     dpar_mesh mesh;
-    dpar_box own;
     int64_t step = 1;
     int32_t d;
     dpar_status status =
@@ -177,14 +215,13 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
     (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
     grid->head.dims = grid->desc.dims;
     for (d = grid->desc.dims - 1; d >= 0; d--) {
         const int64_t most = INT64_C(1) << 56;
-        const int64_t count = own.hi[d] - own.lo[d];
+        const int64_t count =
+            dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
         grid->head.cells[d] = grid->desc.cells[d];
-        grid->head.first[d] = own.lo[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
@@ -193,32 +230,6 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_comm *comm
                 "grid: the array of rank %d would have more than 2^56 points, with %ld own "
                 "cells in dim %d",
                 comm->rank, count, d);
-        }
-    }
-    for (d = 0; d < grid->desc.dims; d++) {
-        status = dpari_gx_check_mirror(grid, d, why);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return DPAR_OK;
-}
-
-/* Checks that the rank's block has the size that the caller expects
- * (dpar_grid_desc.expected_count).
- */
-static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *grid, int32_t rank,
-                                                   dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->head.dims; d++) {
-        if (grid->desc.expected_count[d] != 0 &&
-            grid->desc.expected_count[d] != grid->head.count[d]) {
-            return dpari_wrong(
-                why,
-                "grid: rank %d has %ld cells in dim %d, but expected_count is %ld: your code "
-                "cuts by another rule (set desc.cuts) or has its dims or ranks in another order",
-                rank, grid->head.count[d], d, grid->desc.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -234,9 +245,6 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_cells(dpari_gx *grid, const d
     if (status == DPAR_OK) {
         status = dpari_gx_cut(grid, comm, why);
     }
-    if (status == DPAR_OK) {
-        status = dpari_gx_compare_own(grid, comm->rank, why);
-    }
     return status;
 }
 
@@ -251,6 +259,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "halo", 0, desc->halo);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
+    dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);
     for (d = 0; d < desc->dims; d++) {
         uint64_t h = 1;
         dpari_fact(facts, "cells[#]", d, desc->cells[d]);

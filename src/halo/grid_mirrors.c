@@ -6,13 +6,15 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "../host/mem_private.h"
+#include "grid_cut.h"
 #include "grid_shape.h"
+#include "grid_walls.h"
 #include "halo_exchange_private.h"
 
 /* Computes the box of points that the mirror at an end of dim d fills, counted from the first own
  * point. In dim d it spans the points beyond the end. In the other dims it spans all points that
- * have values: own points, points that exchanges fill, and points that mirrors of dims before d
- * have filled. Returns 0 if the box is empty. */
+ * have values: own points, points that exchanges fill, points beyond walls if these are exchanged,
+ * and points that mirrors of dims before d have filled. Returns 0 if the box is empty. */
 static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape *shape,
                                       int32_t depth, int32_t d, int side, dpar_box *box)
 {
@@ -20,9 +22,11 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
     for (e = 0; e < grid->head.dims; e++) {
         const int64_t faces = shape->field.location[e] != 0, below = -grid->head.first[e];
         const int64_t above = grid->head.cells[e] + faces - grid->head.first[e];
+        const int64_t own =
+            grid->head.count[e] + faces; /* with the face that the rank above owns */
         const int wide = shape->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(grid, depth, e, 0) : 0;
-        box->hi[e] = grid->head.count[e] + faces + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
+        box->hi[e] = own + (wide ? dpari_gx_width(grid, depth, e, 1) : 0);
         if (e == d) {
             if (side) {
                 box->lo[e] = dpari_most(above, box->lo[e]);
@@ -30,10 +34,14 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *grid, const dpari_gx_shape
                 box->hi[e] = dpari_least(below, box->hi[e]);
             }
         } else if (!grid->desc.periodic[e]) {
-            if (e > d || !grid->desc.mirror_low[e]) {
+            if (dpari_gx_sends_beyond(grid, &shape->field, e, 0)) {
+                box->lo[e] = below == 0 ? -grid->low[e] : box->lo[e];
+            } else if (e > d || !shape->field.mirror_low[e]) {
                 box->lo[e] = dpari_most(below, box->lo[e]);
             }
-            if (e > d || !grid->desc.mirror_high[e]) {
+            if (dpari_gx_sends_beyond(grid, &shape->field, e, 1)) {
+                box->hi[e] = above == own ? own + grid->high[e] : box->hi[e];
+            } else if (e > d || !shape->field.mirror_high[e]) {
                 box->hi[e] = dpari_least(above, box->hi[e]);
             }
         }
@@ -57,12 +65,12 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *grid, const dpari_gx_sha
 {
     const int32_t dims = grid->head.dims, bytes = dpar_type_bytes(shape->type);
     const int32_t on =
-        (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
+        (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
     const int32_t faces = shape->field.location[d] != 0;
     const int64_t sum = (side ? 2 * grid->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *copy = &mirror->box;
     dpari_stride_piece piece;
-    int64_t at = 0;
+    int64_t at = shape->origin / bytes;
     int32_t e;
     dpari_zero(copy, sizeof *copy);
     copy->to_type = copy->from_type = shape->type;
@@ -95,7 +103,8 @@ static DPARI_COLD int32_t dpari_gx_copies(const dpari_gx *grid, const dpari_gx_s
     const int32_t comps = shape->field.components;
     const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
     const uint32_t odd = shape->field.odd[d] & all;
-    if (!(side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) ||
+    if (dpari_gx_is_empty(grid) ||
+        !(side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) ||
         !dpari_gx_beyond(grid, shape, depth, d, side, box)) {
         return 0;
     }

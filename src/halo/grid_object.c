@@ -20,6 +20,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_say(dpari_gx *grid, dpar_status s
     return comm->status < 0 ? comm->status : dpari_repeat(status, &comm->why, why->text);
 }
 
+DPARI_INTERNAL DPARI_COLD void dpari_gx_release(dpari_gx *grid)
+{
+    dpari_os_unmap(grid->cuts, grid->cut_bytes);
+    dpari_os_unmap(grid, grid->bytes);
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid,
                                                    dpar_why *why)
 {

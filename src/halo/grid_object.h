@@ -12,6 +12,7 @@
 typedef struct dpari_gx_shape dpari_gx_shape; /* grid_shape.h */
 typedef struct dpari_gx_array dpari_gx_array; /* grid_arrays.h */
 typedef struct dpari_gx_plan dpari_gx_plan;   /* grid_plans.h */
+typedef struct dpari_gx_walls dpari_gx_walls; /* grid_walls.h */
 
 /* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {
@@ -24,6 +25,8 @@ typedef struct dpari_gx {
     /* Of grid_cut.c: the halo's width on each side of each dim, and the largest of these. */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
     dpar_halo halo; /* of cells */
+    int64_t *cuts;  /* of grid_expected.c: memory of desc.cuts; NULL if the caller has set them */
+    int64_t cut_bytes;
 
     /* Of grid_arrays.c. */
     dpari_gx_shape *shapes;
@@ -48,5 +51,7 @@ DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid);
 DPARI_INTERNAL dpar_status dpari_gx_say(dpari_gx *grid, dpar_status status, const dpar_why *why);
 /* Allocates a grid and, after it in memory, copies of its cuts. */
 DPARI_INTERNAL dpar_status dpari_gx_new(const dpar_grid_desc *desc, dpari_gx **grid, dpar_why *why);
+/* Releases the memory of a grid, without its arrays and plans. */
+DPARI_INTERNAL void dpari_gx_release(dpari_gx *grid);
 
 #endif

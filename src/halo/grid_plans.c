@@ -11,6 +11,8 @@
 #include "../comm/os.h"
 #include "grid_arrays.h"
 #include "grid_shape.h"
+#include "grid_start.h"
+#include "grid_walls.h"
 #include "halo_exchange_private.h"
 
 /* ---- the arrays of an exchange --------------------------------------------------------------- */
@@ -103,9 +105,9 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_pl
     int32_t d;
     dpari_gx_field(grid, shape, at, field);
     if (plan->depth > 0) {
-        plan->halo[i] = shape->halo;
+        plan->halo[i] = *dpari_gx_sent(shape);
         field->halo = &plan->halo[i];
-        field->array_halo = &shape->halo;
+        field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
             plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
             plan->halo[i].high[d] =
@@ -146,6 +148,13 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     dpari_gx_lay_out(grid, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
+        if (made->shape[i]->packed) { /* the address is unknown so far */
+            const dpar_status status =
+                dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
         dpari_gx_field_of(grid, made, i, set->list[i], &(*fields)[i]);
     }
     dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);

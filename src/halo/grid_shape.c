@@ -8,6 +8,7 @@
 #include "../base/box.h"
 #include "../base/type.h"
 #include "../index/halo.h"
+#include "grid_cut.h"
 #include "halo_plan.h"
 
 DPARI_INTERNAL int64_t dpari_gx_points(const dpari_gx *grid, const dpar_grid_field *field,
@@ -56,6 +57,15 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
                 "grid: field.odd[%d] is %ld, which has bits beyond the number of components, %d", d,
                 (int64_t)field->odd[d], count);
         }
+        if (field->mirror_low[d] < 0 || field->mirror_low[d] > DPAR_GRID_MIRROR_OFF ||
+            field->mirror_high[d] < 0 || field->mirror_high[d] > DPAR_GRID_MIRROR_OFF ||
+            (grid->desc.periodic[d] && (field->mirror_low[d] | field->mirror_high[d]) != 0)) {
+            return dpari_wrong(
+                why,
+                "grid: field.mirror_low[%d] is %d and mirror_high[%d] %d; they must be 0 to 3, "
+                "and 0 in a periodic dim",
+                d, field->mirror_low[d], d, field->mirror_high[d]);
+        }
         odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
@@ -68,8 +78,17 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
-/* Sets halo, components and strides of an array's shape, with the defaults that the field leaves
- * open. */
+/* Returns the mirror of an array at an end of a dim: NONE, FACE or CELL. */
+static DPARI_COLD int32_t dpari_gx_mirror_of(int32_t of_field, int32_t of_grid)
+{
+    if (of_field == DPAR_GRID_MIRROR_OFF) {
+        return DPAR_GRID_MIRROR_NONE;
+    }
+    return of_field != DPAR_GRID_MIRROR_NONE ? of_field : of_grid;
+}
+
+/* Sets halo, components, mirrors and strides of an array's shape, with the defaults that the field
+ * leaves open. */
 static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar_grid_field *field,
                                                 dpari_gx_shape *shape)
 {
@@ -82,6 +101,10 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     shape->field.component_stride = field->component_stride != 0 ? field->component_stride : 1;
     for (d = 0; d < grid->head.dims; d++) {
         dense = dense && field->stride[d] == 0;
+        shape->field.mirror_low[d] =
+            dpari_gx_mirror_of(field->mirror_low[d], grid->desc.mirror_low[d]);
+        shape->field.mirror_high[d] =
+            dpari_gx_mirror_of(field->mirror_high[d], grid->desc.mirror_high[d]);
         shape->halo.points[d] = field->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         if (field->location[d]) {
             /* The upper outer face is owned by the neighbour. Points next to it in another dim are
@@ -102,20 +125,21 @@ static DPARI_COLD void dpari_gx_describe_points(const dpari_gx *grid, const dpar
     }
 }
 
-/* Computes shape->low and shape->high. Returns 0, or 1 + the dim whose stride reaches further than
- * 2^57 bytes, where dim number `dims` means the components. */
+/* Computes shape->low, shape->high and shape->origin. Returns 0, or 1 + the dim whose stride
+ * reaches further than 2^57 bytes, where dim number `dims` means the components. */
 static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *shape)
 {
     const int64_t most = INT64_C(1) << 57;
     const int64_t bytes = dpar_type_bytes(shape->type);
-    int64_t low = 0, high = 1; /* in elements */
+    int64_t low = 0, high = 1, origin = 0; /* in elements */
     int32_t d;
     for (d = 0; d <= grid->head.dims; d++) {
         const int comps = d == grid->head.dims;
         const int64_t step = comps ? shape->field.component_stride : shape->field.stride[d];
         const int64_t below = comps ? 0 : grid->low[d];
-        const int64_t above = comps ? shape->field.components - 1
-                                    : dpari_gx_points(grid, &shape->field, d) - 1 - below;
+        const int64_t points = /* 0 for a rank without cells */
+            comps ? shape->field.components : dpari_gx_points(grid, &shape->field, d);
+        const int64_t above = dpari_most(points - 1 - below, 0);
         int64_t a, b, size;
         if (step < -most || step > most) {
             return d + 1;
@@ -126,12 +150,14 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *grid, dpari_gx_shape *sh
         }
         low -= step < 0 ? b : a;
         high += step < 0 ? a : b;
+        origin += step < 0 ? -a : a;
         if (high - low > most / bytes) {
             return d + 1;
         }
     }
-    shape->low = low * bytes;
-    shape->high = high * bytes;
+    shape->origin = grid->desc.array_start ? origin * bytes : 0;
+    shape->low = low * bytes + shape->origin;
+    shape->high = high * bytes + shape->origin;
     return 0;
 }
 
@@ -143,10 +169,10 @@ static DPARI_COLD int64_t dpari_gx_used_points(const dpari_gx *grid, const dpar_
     const int64_t first = grid->head.first[d],
                   after = grid->head.cells[d] - first - grid->head.count[d];
     int64_t points = dpari_gx_points(grid, field, d);
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_low[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_low[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->low[d] - first, 0);
     }
-    if (!grid->desc.periodic[d] && !grid->desc.mirror_high[d]) {
+    if (!grid->desc.periodic[d] && !field->mirror_high[d] && !grid->desc.exchange_walls) {
         points -= dpari_most(grid->high[d] - after, 0);
     }
     return points;
@@ -160,6 +186,9 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *grid,
     const int32_t dims = grid->head.dims;
     int64_t points[DPAR_MAX_DIMS + 1], stride[DPAR_MAX_DIMS + 1];
     int32_t d;
+    if (dpari_gx_is_empty(grid)) {
+        return DPAR_OK;
+    }
     for (d = 0; d < dims; d++) {
         points[d] = dpari_gx_used_points(grid, &shape->field, d);
         stride[d] = shape->field.stride[d];
@@ -200,6 +229,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, 
     }
     shape->type = type;
     dpari_gx_describe_points(grid, field, shape);
+    status = dpari_gx_check_mirrors(grid, shape->field.mirror_low, shape->field.mirror_high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
     d = dpari_gx_span(grid, shape) - 1;
     if (d < 0) {
         return dpari_gx_check_apart(grid, shape, rank, why);
@@ -242,7 +275,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->field.odd[d] != b->field.odd[d]) {
+        if (a->field.odd[d] != b->field.odd[d] ||
+            a->field.mirror_low[d] != b->field.mirror_low[d] ||
+            a->field.mirror_high[d] != b->field.mirror_high[d]) {
             return 0;
         }
     }
@@ -258,24 +293,11 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari
            dpari_gx_same_points(grid, a, b);
 }
 
-DPARI_INTERNAL DPARI_NOINLINE DPARI_COLD void
-dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at, dpar_halo_field *field)
-{
-    int32_t d;
-    field->halo = &shape->halo;
-    field->type = shape->type;
-    field->components = shape->field.components;
-    field->component_stride = shape->field.component_stride;
-    field->data = at;
-    field->mem = grid->mem;
-    for (d = 0; d < grid->head.dims; d++) {
-        field->stride[d] = shape->field.stride[d];
-    }
-}
-
 DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank,
                                                  dpar_box *own)
 {
-    (void)dpar_halo_owned(&shape->halo, rank, own);
+    if (!dpar_halo_owned(&shape->halo, rank, own)) {
+        return 0;
+    }
     return dpar_box_volume(own) * shape->field.components;
 }

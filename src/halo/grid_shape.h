@@ -10,8 +10,11 @@
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
     dpar_halo halo;        /* the whole halo of the array */
-    dpar_grid_field field; /* with components and all strides, also if they are the defaults */
+    dpari_gx_walls *walls; /* NULL unless the grid has desc.exchange_walls */
+    dpar_grid_field field; /* with components, mirrors and all strides, also if they are the
+                              defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
+    int64_t origin;    /* bytes from the address of an array to its first own point */
     int32_t number;    /* the same on all ranks */
     int32_t type;
     int32_t reach;  /* 1 if peers may read the arrays in place */
@@ -37,10 +40,8 @@ DPARI_INTERNAL int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
  * of the other one, with the same points and strides. */
 DPARI_INTERNAL int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *a,
                                     const dpari_gx_shape *b, int64_t apart);
-/* Describes an array of this shape as a field of an exchange. */
-DPARI_INTERNAL void dpari_gx_field(const dpari_gx *grid, const dpari_gx_shape *shape, void *at,
-                                   dpar_halo_field *field);
-/* Computes the box of points that a rank owns, and returns the number of their elements. */
+/* Computes the box of points that a rank owns, and returns the number of their elements. If it is
+ * 0, *own is not set. */
 DPARI_INTERNAL int64_t dpari_gx_owned(const dpari_gx_shape *shape, int32_t rank, dpar_box *own);
 
 #endif

@@ -8,6 +8,7 @@
 #include "../base/base_private.h"
 #include "../index/halo.h"
 #include "../index/mesh.h"
+#include "grid_cut.h"
 #include "grid_object.h"
 #include "grid_shape.h"
 
@@ -19,14 +20,25 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
 
 /* ---- interior and boundary ------------------------------------------------------------------- */
 
+/* True if the grid, or one of its known arrays, has a mirror at an end of dim d. */
+static int dpari_gx_mirrored(const dpari_gx *grid, int32_t d, int side)
+{
+    const dpari_gx_shape *shape = grid->shapes;
+    int found = (side ? grid->desc.mirror_high[d] : grid->desc.mirror_low[d]) != 0;
+    for (; shape && !found; shape = shape->next) {
+        found = (side ? shape->field.mirror_high[d] : shape->field.mirror_low[d]) != 0;
+    }
+    return found;
+}
+
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
  * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
-    const int below = first > 0 || grid->desc.periodic[d] || grid->desc.mirror_low[d];
-    const int above =
-        first + own < grid->head.cells[d] || grid->desc.periodic[d] || grid->desc.mirror_high[d];
+    const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
+    const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
+                      dpari_gx_mirrored(grid, d, 1);
     *lo = dpari_least(below ? grid->low[d] : 0, own);
     *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
 }
@@ -56,7 +68,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     int64_t lo, hi;
     int32_t d, side;
     dpari_zero(&next, sizeof next);
-    next.dims = grid && box ? grid->dims : 0;
+    next.dims = grid && box && !dpari_gx_is_empty(dpari_gx_in(grid)) ? grid->dims : 0;
     for (d = 0; d < next.dims; d++) {
         next.hi[d] = grid->count[d];
     }
@@ -101,6 +113,10 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     if (status != DPAR_OK) {
         return status;
     }
+    for (d = 0; d < g->head.dims; d++) { /* for a rank without points */
+        own.lo[d] = g->head.first[d];
+        own.hi[d] = g->head.first[d] + g->head.count[d];
+    }
     (void)dpari_gx_owned(&shape, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
@@ -127,15 +143,17 @@ static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int3
     }
 }
 
-/* Writes the cells of part p of a dim, such as "40..79". */
+/* Writes the cells of part p of a dim, such as "40..79" or "none". */
 static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
                                           int32_t p)
 {
-    int32_t coord[DPAR_MAX_DIMS] = {0};
-    dpar_box own;
-    coord[d] = p;
-    (void)dpar_halo_owned(&grid->halo, dpar_mesh_rank(&grid->halo.grid.mesh, coord), &own);
-    dpari_text_print(text, "%ld..%ld", own.lo[d], own.hi[d] - 1);
+    int64_t first = 0;
+    const int64_t count = dpari_gx_cells_of_part(grid, d, p, &first);
+    if (count == 0) {
+        dpar_text_put(text, "none");
+        return;
+    }
+    dpari_text_print(text, "%ld..%ld", first, first + count - 1);
 }
 
 /* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).

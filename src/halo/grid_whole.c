@@ -52,7 +52,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
         step *= dpar_halo_points(&shape->halo, d);
         dense *= box.extent[d];
     }
-    array += at * dpar_type_bytes(shape->type);
+    array += whole ? at * dpar_type_bytes(shape->type) : shape->origin;
     box.to = out ? block->dense : array;
     box.from = out ? array : block->dense;
     if (!grid->mem) {
@@ -80,7 +80,7 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_
     for (r = comm->rank; r < end; r++) { /* rank 0 handles all blocks, other ranks only their own */
         const int64_t count = dpari_gx_owned(block->shape, r, &own);
         const int32_t other = comm->rank > 0 ? 0 : r;
-        for (i = 0; i < STEPS; i++) {
+        for (i = 0; count > 0 && i < STEPS; i++) {
             const int step = block->back ? WHOLE - i : i;
             dpar_status status = DPAR_OK;
             if (step == MESSAGE && other == comm->rank) {

@@ -525,7 +525,7 @@ static dpar_status soak_over(soak_job *j, uint64_t seed)
     o.type = type;
     o.gradients = g;
     o.first_bucket_bytes = o.bucket_bytes = 1 + oracle_below(&seed, 4000);
-    s = soak_fine(j, "ddp_flat", dpar_ddp_make(c, &o, &d, &why), why.text);
+    s = dpar_ddp_make(c, &o, &d, &why);
     for (step = 0; step < 3 && s == DPAR_OK; step++) {
         for (i = 0; i < n; i++) {
             soak_put(g, i, type, soak_value(seed, step * 64 + c->rank, i));
@@ -574,7 +574,7 @@ static dpar_status soak_ddp(soak_job *j, uint64_t seed)
         o.align = 1 + oracle_below(&seed, 64);
     }
     micros = 1 + (int)oracle_below(&seed, 3);
-    s = soak_fine(j, "ddp", dpar_ddp_make(c, &o, &d, &why), why.text);
+    s = dpar_ddp_make(c, &o, &d, &why);
     for (m = 0; m < micros && s == DPAR_OK; m++) {
         s = dpar_ddp_begin(d, m == micros - 1);
         /* in a different order on each rank */

@@ -25,6 +25,11 @@ static int alone(dpar_comm *c, const char *how)
     if (strcmp(how, "one") == 0) {
         return dpar_fail(c, &refused);
     }
+    if (strcmp(how, "require") == 0) {
+        dpar_require(c, DPAR_MORE, &refused); /* not an error */
+        dpar_require(c, DPAR_E_ARG, &refused);
+        return 9;
+    }
     if (strcmp(how, "post") == 0) {
         static int32_t here;
         dpar_recv(c, &here, 1, DPAR_I32, 0, 3, &work);

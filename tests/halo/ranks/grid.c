@@ -24,7 +24,9 @@ typedef struct array {
     int64_t points[DPAR_MAX_DIMS]; /* of its memory, without padding */
     int64_t stride[DPAR_MAX_DIMS], component_stride;
     int64_t count, at; /* elements of its memory; the index of the first own point */
+    int64_t before;    /* elements from the address that is passed to the first own point */
     unsigned char *memory, *u;
+    int32_t mirror[2][DPAR_MAX_DIMS]; /* that count for this array, at the low and the high ends */
 } array;
 
 typedef struct one_case {
@@ -33,6 +35,8 @@ typedef struct one_case {
     dpar_grid *g;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t cuts[DPAR_MAX_DIMS][16];
+    int32_t walls;                  /* 1 if points beyond walls have values, too */
+    int32_t expects[DPAR_MAX_DIMS]; /* 1 if only expected_count says where a dim is cut */
     int n;
     array a[MOST];
 } one_case;
@@ -62,7 +66,26 @@ static void set(const array *a, int64_t i, double v)
     }
 }
 
-static void random_case(one_case *k, uint64_t *lot, int ranks)
+/* Says only how many cells this rank expects, in place of the cuts. */
+static void expect_the_cuts(one_case *k, int rank)
+{
+    int32_t coord[DPAR_MAX_DIMS];
+    dpar_mesh mesh;
+    dpar_why why;
+    CHECK_INT(
+        dpar_mesh_init(&mesh, &"c b a"[2 * (3 - k->d.dims)], k -> d.parts, k->d.order, 0, &why),
+        DPAR_OK);
+    CHECK_INT(dpar_mesh_coords(&mesh, rank, coord), 1);
+    for (int d = 0; d < k->d.dims; d++) {
+        if (k->d.cuts[d]) {
+            k->d.expected_count[d] = k->cuts[d][coord[d] + 1] - k->cuts[d][coord[d]];
+            k->d.cuts[d] = NULL;
+            k->expects[d] = 1;
+        }
+    }
+}
+
+static void random_case(one_case *k, uint64_t *lot, int rank, int ranks)
 {
     int left = ranks;
     memset(k, 0, sizeof *k);
@@ -71,6 +94,8 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
     k->d.order = below(lot, 2);
     k->d.check = below(lot, 4) == 0;
     k->d.halo = below(lot, 3);
+    k->walls = k->d.exchange_walls = below(lot, 3) == 0;
+    k->d.array_start = below(lot, 3) == 0;
     k->mem = dpar_mem_host();
     k->d.mem = below(lot, 4) == 0 ? &k->mem : NULL;
     for (int d = 0; d < k->d.dims; d++) {
@@ -94,13 +119,26 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
         }
         k->d.parts[d] = d + 1 == k->d.dims ? left : p;
         left /= k->d.parts[d];
+        if (below(lot, 4) == 0) { /* possibly more parts than cells */
+            k->d.cells[d] = 1 + below(lot, 3);
+        }
         if (below(lot, 2)) { /* the first parts have one cell, the last has the rest */
             for (int i = 0; i < k->d.parts[d]; i++) {
-                k->cuts[d][i] = i;
+                k->cuts[d][i] = i < k->d.cells[d] ? i : k->d.cells[d];
+            }
+            k->cuts[d][k->d.parts[d]] = k->d.cells[d];
+            k->d.cuts[d] = k->cuts[d];
+        } else if (below(lot, 3) == 0) { /* any numbers, also none */
+            for (int i = 1; i <= k->d.parts[d]; i++) {
+                const int64_t rest = k->d.cells[d] - k->cuts[d][i - 1];
+                k->cuts[d][i] = k->cuts[d][i - 1] + below(lot, (int)rest + 1);
             }
             k->cuts[d][k->d.parts[d]] = k->d.cells[d];
             k->d.cuts[d] = k->cuts[d];
         }
+    }
+    if (k->d.parts[k->d.dims - 1] > 0 && below(lot, 2)) {
+        expect_the_cuts(k, rank);
     }
 }
 
@@ -121,6 +159,10 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
         a->f.location[d] = below(lot, 3) == 0;
         a->f.odd[d] = (uint32_t)below(lot, 8) & ((1u << a->comps) - 1u);
         a->points[d] = k->low[d] + k->g->count[d] + (a->f.location[d] ? 1 : 0) + k->high[d];
+        if (!k->d.periodic[d] && below(lot, 3) == 0) {
+            a->f.mirror_low[d] = below(lot, 4);
+            a->f.mirror_high[d] = below(lot, 4);
+        }
     }
     step = planes ? 1 : a->comps;
     for (int i = 0; i < dims; i++) {
@@ -135,7 +177,8 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     a->component_stride = planes ? step + 3 : 1;
     a->f.component_stride = planes ? a->component_stride : 0;
     for (int d = 0; d < dims; d++) {
-        const int64_t s = a->stride[d], b = k->low[d], c = a->points[d] - 1 - k->low[d];
+        const int64_t s = a->stride[d], b = k->low[d];
+        const int64_t c = a->points[d] > b ? a->points[d] - 1 - b : 0;
         a->f.stride[d] = strided ? s : 0;
         low += s > 0 ? b * s : -c * s;
         high += s > 0 ? c * s : -b * s;
@@ -147,12 +190,34 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     }
     a->at = low + 5;
     a->count = low + high + 11;
+    for (int d = 0; d < dims && k->d.array_start; d++) {
+        a->before += k->low[d] * a->stride[d];
+    }
+}
+
+/* Sets a->mirror. A mirror of the field that needs more cells than a rank has is left out. */
+static void choose_mirrors(one_case *k, array *a)
+{
+    dpar_grid_part part;
+    int32_t refused = dpar_grid_block(k->g, &a->f, &part) != DPAR_OK, all = 0;
+    CHECK_INT(dpar_all_reduce(k->g->comm, &refused, &all, 1, DPAR_I32, DPAR_MAX, NULL), DPAR_OK);
+    for (int d = 0; d < k->d.dims; d++) {
+        if (all) {
+            a->f.mirror_low[d] = a->f.mirror_high[d] = DPAR_GRID_MIRROR_NONE;
+        }
+        for (int side = 0; side < 2; side++) {
+            const int32_t mine = side ? a->f.mirror_high[d] : a->f.mirror_low[d];
+            const int32_t its = side ? k->d.mirror_high[d] : k->d.mirror_low[d];
+            a->mirror[side][d] = mine == DPAR_GRID_MIRROR_OFF ? 0 : mine ? mine : its;
+        }
+    }
 }
 
 static int make_array(one_case *k, array *a)
 {
     dpar_why why;
     const int64_t bytes = dpar_type_bytes(a->type);
+    choose_mirrors(k, a);
     if (a->attached) { /* on some ranks where peers read it, on others not */
         void *memory = NULL;
         a->registered = (k->g->comm->rank + a->comps) % 3 == 0;
@@ -160,8 +225,12 @@ static int make_array(one_case *k, array *a)
             CHECK_INT(dpar_comm_alloc(k->g->comm, a->count * bytes, &memory), DPAR_OK);
         }
         a->memory = (unsigned char *)(a->registered ? memory : zeroed(a->count * bytes));
-        a->u = a->memory + a->at * bytes;
+        a->u = a->memory + (a->at - a->before) * bytes;
+        why.text[0] = 0;
         CHECK_INT(dpar_grid_attach(k->g, a->u, a->type, &a->f, &why), DPAR_OK);
+        if (why.text[0] != 0) {
+            printf("    %s\n", why.text);
+        }
     } else {
         a->u = (unsigned char *)dpar_grid_array(k->g, a->type, &a->f);
         CHECK(a->u != NULL);
@@ -169,9 +238,9 @@ static int make_array(one_case *k, array *a)
             printf("    %s\n", k->g->comm->why.text);
             return 0;
         }
-        CHECK_INT((uintptr_t)a->u % 64, 0);
+        CHECK_INT(((uintptr_t)a->u + (uintptr_t)(a->before * bytes)) % 64, 0);
         CHECK(*a->u == 0);
-        a->memory = a->u - (a->at - 5) * bytes; /* without a margin: memory of others */
+        a->memory = a->u + (a->before - a->at + 5) * bytes; /* without a margin: memory of others */
         a->at -= 5;
         a->count -= 10;
     }
@@ -194,17 +263,18 @@ static int image(const one_case *k, const array *a, int d, int64_t x, int comp, 
     double place = (double)(k->g->first[d] + x) + half, wall;
     if (k->d.periodic[d]) {
         place -= floor(place / cells) * cells;
-    } else if (place < 0 && k->d.mirror_low[d]) {
-        wall = k->d.mirror_low[d] == DPAR_GRID_MIRROR_CELL ? 0.5 : 0.0;
+    } else if (place < 0 && a->mirror[0][d]) {
+        wall = a->mirror[0][d] == DPAR_GRID_MIRROR_CELL ? 0.5 : 0.0;
         place = 2 * wall - place;
         *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
-    } else if (place > cells && k->d.mirror_high[d]) {
-        wall = k->d.mirror_high[d] == DPAR_GRID_MIRROR_CELL ? cells - 0.5 : cells;
+    } else if (place > cells && a->mirror[1][d]) {
+        wall = a->mirror[1][d] == DPAR_GRID_MIRROR_CELL ? cells - 0.5 : cells;
         place = 2 * wall - place;
         *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
     }
     *p = (int64_t)floor(place - half + 0.25);
-    return place >= 0 && place <= cells;
+    return (place >= 0 || (k->walls && !a->mirror[0][d])) &&
+           (place <= cells || (k->walls && !a->mirror[1][d]));
 }
 
 /* Returns 1 if this rank owns the point. */
@@ -212,7 +282,29 @@ static int owned(const one_case *k, const array *a, int d, int64_t x)
 {
     const int end =
         a->f.location[d] && !k->d.periodic[d] && k->g->first[d] + k->g->count[d] == k->d.cells[d];
-    return x >= 0 && x < k->g->count[d] + end;
+    return k->g->count[d] > 0 && x >= 0 && x < k->g->count[d] + end;
+}
+
+/* Returns 1 if this rank gives the point its value: it owns the point, or is next to the wall. */
+static int given(const one_case *k, const array *a, int d, int64_t x)
+{
+    const int64_t n = k->g->count[d];
+    if (k->walls && !k->d.periodic[d] && n > 0) {
+        const int low = x < 0 && k->g->first[d] == 0 && !a->mirror[0][d];
+        const int high = x >= n && k->g->first[d] + n == k->d.cells[d] && !a->mirror[1][d];
+        return low || high || owned(k, a, d, x);
+    }
+    return owned(k, a, d, x);
+}
+
+/* Returns 1 if this rank has no cells. */
+static int is_empty(const one_case *k)
+{
+    int empty = 0;
+    for (int d = 0; d < k->d.dims; d++) {
+        empty = empty || k->g->count[d] == 0;
+    }
+    return empty;
 }
 
 /* Advances to the next local point; returns 0 at the end. */
@@ -227,11 +319,15 @@ static int next_local(const one_case *k, const array *a, int64_t *x)
     return 0;
 }
 
-static void first_local(const one_case *k, int64_t *x)
+/* Returns 0 if the array has no points. */
+static int first_local(const one_case *k, const array *a, int64_t *x)
 {
+    int some = 1;
     for (int d = 0; d < DPAR_MAX_DIMS; d++) {
         x[d] = d < k->d.dims ? -k->low[d] : 0;
+        some = some && (d >= k->d.dims || a->points[d] > 0);
     }
+    return some;
 }
 
 static int64_t place_of(const one_case *k, const array *a, const int64_t *x, int comp)
@@ -250,13 +346,16 @@ static void fill(const one_case *k, const array *a, int number)
     for (int64_t i = 0; i < a->count; i++) {
         set(a, i, POISON);
     }
-    first_local(k, x);
+    if (!first_local(k, a, x)) {
+        return;
+    }
     do {
         int own = 1;
         for (int d = 0; d < k->d.dims; d++) {
-            own = own && owned(k, a, d, x[d]);
+            own = own && given(k, a, d, x[d]);
             p[d] = k->g->first[d] + x[d];
         }
+        own = own && !is_empty(k);
         for (int c = 0; own && c < a->comps; c++) {
             set(a, place_of(k, a, x, c), value(number, p, c));
         }
@@ -272,21 +371,23 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
     for (int d = 0; d < k->d.dims; d++) {
         star = star && !a->f.location[d];
     }
-    first_local(k, x);
+    if (!first_local(k, a, x)) {
+        return 0;
+    }
     do {
         int outside = 0, reached = 1;
         for (int d = 0; d < k->d.dims; d++) {
             const int64_t w = depth < k->low[d] ? depth : k->low[d];
             const int64_t v = depth < k->high[d] ? depth : k->high[d];
-            outside += !owned(k, a, d, x[d]);
-            reached =
-                reached && x[d] >= -w && x[d] < k->g->count[d] + (a->f.location[d] ? 1 : 0) + v;
+            const int64_t n = k->g->count[d] + (a->f.location[d] ? 1 : 0);
+            outside += !given(k, a, d, x[d]);
+            reached = reached && ((x[d] >= -w && x[d] < n + v) || given(k, a, d, x[d]));
         }
         for (int c = 0; c < a->comps; c++) {
             const int64_t at = place_of(k, a, x, c);
             int64_t p[DPAR_MAX_DIMS] = {0};
             double sign = 1.0, want;
-            int shown = outside == 0 || (depth >= 0 && reached);
+            int shown = outside == 0 || (depth >= 0 && reached && !is_empty(k));
             for (int d = 0; d < k->d.dims; d++) {
                 shown = image(k, a, d, x[d], c, &p[d], &sign) && shown;
             }
@@ -316,8 +417,9 @@ static int64_t points_of(const one_case *k, const array *a, int d)
 }
 
 /* Gathers the array on rank 0, checks each point there, and scatters other values from it. */
-static int64_t whole_array(const one_case *k, const array *a, int number)
+static int64_t whole_array(one_case *k, const array *a, int number)
 {
+    const int32_t walls = k->walls;
     int64_t n = a->comps, mistakes = 0, i = 0, p[DPAR_MAX_DIMS] = {0}, end[3] = {1, 1, 1};
     array w = *a;
     for (int d = 0; d < k->d.dims; d++) {
@@ -325,6 +427,7 @@ static int64_t whole_array(const one_case *k, const array *a, int number)
         n *= end[d];
     }
     w.memory = (unsigned char *)(k->g->comm->rank == 0 ? zeroed(8 * n) : NULL);
+    k->walls = 0; /* they are not part of the whole array */
     fill(k, a, number);
     CHECK_INT(dpar_grid_gather(k->g, a->u, w.memory), DPAR_OK);
     for (p[0] = 0; w.memory && p[0] < end[0]; p[0]++) {
@@ -340,6 +443,7 @@ static int64_t whole_array(const one_case *k, const array *a, int number)
     mistakes += look(k, a, number, -1);
     CHECK_INT(dpar_grid_scatter(k->g, a->u, w.memory), DPAR_OK);
     mistakes += look(k, a, number + 1, -1);
+    k->walls = walls;
     free(w.memory);
     return mistakes;
 }
@@ -353,8 +457,12 @@ static int64_t head_wrong(const one_case *k)
     for (d = g->dims - 1; d >= 0; d--) {
         mistakes += g->stride[d] != step || g->cells[d] != k->d.cells[d];
         mistakes += g->coord[d] < 0 || g->coord[d] >= g->parts[d];
-        mistakes += g->first[d] < 0 || g->count[d] < 1 || g->first[d] + g->count[d] > g->cells[d];
+        mistakes += g->first[d] < 0 || g->count[d] < 0 || g->first[d] + g->count[d] > g->cells[d];
         mistakes += k->d.parts[d] > 0 && g->parts[d] != k->d.parts[d];
+        if (k->d.cuts[d] || k->expects[d]) {
+            mistakes += g->first[d] != k->cuts[d][g->coord[d]];
+            mistakes += g->count[d] != k->cuts[d][g->coord[d] + 1] - g->first[d];
+        }
         step *= k->low[d] + g->count[d] + k->high[d];
         size *= g->parts[d];
     }
@@ -373,7 +481,7 @@ static int64_t part_of_file(const one_case *k, const array *a)
             own++;
         }
         mistakes += b.global_count[d] != points_of(k, a, d) || b.start[d] != k->g->first[d] ||
-                    b.count[d] != own || b.local_count[d] != a->points[d] ||
+                    (b.count[d] != own && !is_empty(k)) || b.local_count[d] != a->points[d] ||
                     b.local_start[d] != k->low[d] || b.stride[d] != a->stride[d];
     }
     return mistakes + (b.component_stride != a->component_stride);
@@ -389,9 +497,16 @@ static int64_t core_and_rim(const one_case *k)
     const dpar_grid *g = k->g;
     dpar_box b;
     int64_t mistakes = 0, cells = 1, x[3];
+    int32_t below_too[DPAR_MAX_DIMS] = {0}, above_too[DPAR_MAX_DIMS] = {0};
     int boxes = 0, n;
     for (int d = 0; d < g->dims; d++) {
         cells *= g->count[d];
+    }
+    for (int i = 0; i < k->n; i++) {
+        for (int d = 0; d < g->dims; d++) {
+            below_too[d] |= k->a[i].mirror[0][d];
+            above_too[d] |= k->a[i].mirror[1][d];
+        }
     }
     for (n = -1; n < 0 || dpar_grid_boundary(g, n, &b); n++) {
         if (n < 0 && !dpar_grid_interior(g, &b)) {
@@ -403,9 +518,10 @@ static int64_t core_and_rim(const one_case *k)
                 for (x[2] = g->dims > 2 ? b.lo[2] : 0; x[2] < (g->dims > 2 ? b.hi[2] : 1); x[2]++) {
                     int64_t at = 0;
                     for (int d = 0; d < g->dims; d++) {
-                        const int low = g->first[d] > 0 || k->d.periodic[d] || k->d.mirror_low[d];
+                        const int low = g->first[d] > 0 || k->d.periodic[d] || k->d.mirror_low[d] ||
+                                        below_too[d];
                         const int high = g->first[d] + g->count[d] < g->cells[d] ||
-                                         k->d.periodic[d] || k->d.mirror_high[d];
+                                         k->d.periodic[d] || k->d.mirror_high[d] || above_too[d];
                         at = at * g->count[d] + x[d];
                         mistakes += x[d] < 0 || x[d] >= g->count[d];
                         mistakes += n < 0 && ((low && x[d] < k->low[d]) ||
@@ -433,7 +549,7 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
     int64_t mistakes = 0, widest = 0;
     int i, turn;
     dpar_status st;
-    random_case(k, lot, c->size);
+    random_case(k, lot, c->rank, c->size);
     st = dpar_grid_make(c, &k->d, &k->g, &why);
     if (st != DPAR_OK) { /* a mirror of too few cells, or cuts where other parts were chosen */
         CHECK(st == DPAR_E_RANGE || st == DPAR_E_DIVIDE || st == DPAR_E_NONE || st == DPAR_E_ARG);
@@ -670,7 +786,7 @@ static void refused(dpar_comm *c, const dpar_grid_desc *d, dpar_status st, const
 
 static void refusals(dpar_comm *c)
 {
-    const int64_t uneven[3] = {0, 5, 5}, cuts[3] = {0, 3, 8};
+    const int64_t uneven[3] = {0, 5, 4}, cuts[3] = {0, 3, 8};
     dpar_grid_desc good, d;
     dpar_why why;
     char word[100];
@@ -702,7 +818,7 @@ static void refusals(dpar_comm *c)
     if (c->size == 2) {
         d = good, d.parts[0] = 2, d.cuts[0] = uneven;
         refused(c, &d, DPAR_E_ARG,
-                "desc.cuts[0] gives part 1 no cell: the part begins at 5 and ends at 5");
+                "desc.cuts[0] must not descend, but part 1 begins at 5 and ends at 4");
         d.cuts[0] = cuts, d.cells[0] = 9, refused(c, &d, DPAR_E_DIVIDE, "9");
         d = good, d.cells[0] = d.cells[1] = 1;
         refused(c, &d, DPAR_E_NONE, "");
@@ -857,6 +973,44 @@ static void refused_strides(dpar_comm *c)
 
 /* Checks addresses within known arrays and exchanges in flight: the error is reported, and nothing
  * changes. */
+/* Checks that the address of a whole array is refused where that of its first own cell is due, and
+ * accepted with array_start. */
+static void refused_starts(dpar_comm *c)
+{
+    static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32, DPAR_I64};
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    memset(&d, 0, sizeof d);
+    d.dims = 2;
+    d.cells[0] = 6 * (int64_t)c->size;
+    d.parts[1] = 1;
+    d.halo = 1;
+    d.periodic[0] = d.periodic[1] = 1;
+    for (int i = 0; i < 8; i++) {
+        const int64_t large = i % 2 ? 300 : 7;
+        char *u;
+        d.cells[1] = large;
+        d.type = types[i / 2];
+        d.array_start = 0;
+        CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+        u = (char *)calloc(8 * (size_t)(large + 2), (size_t)dpar_type_bytes(d.type));
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+        CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
+        says(c->why.text, "passes the beginning of a block of malloc for the whole array");
+        CHECK_INT(dpar_grid_attach(g, u, d.type, NULL, &why), DPAR_E_ARG);
+        says(why.text, "pass the address of the first own point");
+#endif
+        CHECK_INT(dpar_grid_exchange(g, u + (large + 3) * dpar_type_bytes(d.type)), DPAR_OK);
+        CHECK_INT(dpar_grid_free(g), DPAR_OK);
+        d.array_start = 1;
+        CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+        CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
+        CHECK_INT(dpar_grid_free(g), DPAR_OK);
+        free(u);
+    }
+}
+
 static int64_t refused_places(dpar_comm *c)
 {
     double own[60] = {0}, *u, *v = own + 20;
@@ -1234,6 +1388,7 @@ static int each(dpar_comm *c, void *arg)
     refusals(c);
     refused_arrays(c);
     refused_strides(c);
+    refused_starts(c);
     mistakes += refused_places(c);
     mistakes += refused_by_the_second(c);
     mistakes += of_a_type(c);
