@@ -502,10 +502,10 @@ typedef struct dpar_grid_desc {
      * is DPAR_E_ARG. */
     int32_t type;
     /* 1 treats the halo cells beyond a wall as cells of the block next to it: the rank there fills
-     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim that
-     * is neither periodic nor a mirror. Codes that exchange one dim after the other, such as WRF or
-     * ROMS, fill these cells before they exchange, and expect this. With 0, no exchange reads or
-     * writes cells beyond walls. */
+     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim
+     * that is neither periodic nor a mirror. Codes that exchange one dim after the other, such as
+     * WRF or ROMS, fill these cells before they exchange, and expect this. With 0, no exchange
+     * reads or writes cells beyond walls. */
     int32_t exchange_walls;
     /* 1 makes the address of an array, in all calls, that of its first element, which is in the
      * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of
@@ -6084,7 +6084,7 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
-    if (!dpari_gx_flag(desc->exchange_walls) || !dpari_gx_flag(desc->array_start)) {
+    if (!dpari_is_flag(desc->exchange_walls) || !dpari_is_flag(desc->array_start)) {
         return dpari_wrong(
             why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
             desc->exchange_walls, desc->array_start);

@@ -7,12 +7,12 @@
 
 /* The available memory and processors, and what limits them. */
 typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX if unknown */
-    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
-    char group[128]; /* path of that group below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int64_t bytes;      /* INT64_MAX if unknown */
+    int64_t most;       /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128];    /* path of that group below the directory where groups are mounted */
+    int32_t cpus;       /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
     int32_t hundredths; /* hundredths of a processor that they allow; INT32_MAX if unlimited */
-    uint64_t who; /* equal for processes of one control group, and so under one quota */
+    uint64_t who;       /* equal for processes of one control group, and so under one quota */
 } dpari_available;
 /* Determines them from the machine and from each control group (version 1 or 2) of this process, up
  * to the root. Page cache that the system can drop counts as available. Processors are limited by

@@ -92,10 +92,10 @@ typedef struct dpar_grid_desc {
      * is DPAR_E_ARG. */
     int32_t type;
     /* 1 treats the halo cells beyond a wall as cells of the block next to it: the rank there fills
-     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim that
-     * is neither periodic nor a mirror. Codes that exchange one dim after the other, such as WRF or
-     * ROMS, fill these cells before they exchange, and expect this. With 0, no exchange reads or
-     * writes cells beyond walls. */
+     * them, and exchanges send them to its neighbours along the wall. A wall is an end of a dim
+     * that is neither periodic nor a mirror. Codes that exchange one dim after the other, such as
+     * WRF or ROMS, fill these cells before they exchange, and expect this. With 0, no exchange
+     * reads or writes cells beyond walls. */
     int32_t exchange_walls;
     /* 1 makes the address of an array, in all calls, that of its first element, which is in the
      * halo: malloc's address, or Fortran's c_loc of the first element. 0 makes it the address of

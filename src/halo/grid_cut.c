@@ -73,7 +73,7 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.star is %d, order %d, check %d, owns_comm %d; each must be 0 or 1",
             desc->star, desc->order, desc->check, desc->owns_comm);
     }
-    if (!dpari_gx_flag(desc->exchange_walls) || !dpari_gx_flag(desc->array_start)) {
+    if (!dpari_is_flag(desc->exchange_walls) || !dpari_is_flag(desc->array_start)) {
         return dpari_wrong(
             why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
             desc->exchange_walls, desc->array_start);
