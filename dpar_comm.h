@@ -1064,6 +1064,10 @@ DPARI_API void dpari_os_join(dpari_thread thread);
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *text, int number);
 
+/* Returns a limit of this process as getrlimit does: RLIMIT_AS is that of addresses in
+ * bytes (ulimit -v), RLIMIT_FSIZE that of files (ulimit -f). INT64_MAX if unlimited. */
+DPARI_API int64_t dpari_os_limit(int resource);
+
 /* ==== comm/limits.h ==== */
 
 /* limits - private: the memory and processors that this process may use. */
@@ -2651,9 +2655,6 @@ DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
 /* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Returns a limit of this process in bytes: RLIMIT_AS for addresses (ulimit -v), RLIMIT_FSIZE for
- * files (ulimit -f). INT64_MAX if unlimited. */
-DPARI_INTERNAL int64_t dpari_os_limit(int resource);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
@@ -4068,10 +4069,19 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped
 #endif
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_os_limit(int resource)
+DPARI_API DPARI_COLD int64_t dpari_os_limit(int resource)
 {
     struct rlimit limit;
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+    int got;
+    /* glibc has a type of its own for the resource */
+#if defined(__GLIBC__) && !defined(__cplusplus)
+    got = getrlimit((__rlimit_resource_t)resource, &limit);
+#elif defined(__GLIBC__)
+    got = getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
+#else
+    got = getrlimit(resource, &limit);
+#endif
+    if (got != 0 || limit.rlim_cur == RLIM_INFINITY ||
         (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
         return INT64_MAX;
     }
@@ -16072,9 +16082,12 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/proc/%ld/stat", pid);
     (void)dpari_os_text(path, text, sizeof text);
-    at = strrchr(text, ')'); /* the end of field 2, the name in parentheses */
+    at = strchr(text, ')'); /* the end of field 2, the name in parentheses, which may have some */
     if (at == NULL) {
         return 0;
+    }
+    while (strchr(at + 1, ')') != NULL) {
+        at = strchr(at + 1, ')');
     }
     for (; *at != 0 && field < wanted; at++) {
         field += *at == ' ';

@@ -497,18 +497,8 @@ DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
 /* Returns a limit in bytes or files, or -1 if there is none. */
 static int64_t dpari_doctor_ulimit(int which)
 {
-    struct rlimit limit;
-    /* glibc has a type of its own for `which` */
-#if defined(__GLIBC__) && !defined(__cplusplus)
-    int got = getrlimit((__rlimit_resource_t)which, &limit);
-#elif defined(__GLIBC__)
-    int got = getrlimit(static_cast<__rlimit_resource_t>(which), &limit);
-#else
-    int got = getrlimit(which, &limit);
-#endif
-    return got != 0 || limit.rlim_cur == RLIM_INFINITY || (uint64_t)limit.rlim_cur > INT64_MAX
-               ? -1
-               : (int64_t)limit.rlim_cur;
+    const int64_t limit = dpari_os_limit(which);
+    return limit < INT64_MAX ? limit : -1;
 }
 
 /* Checks whether a process may read a sibling's memory: a child tries to read this process, which

@@ -564,9 +564,12 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     dpar_text_init(&t, path, sizeof path);
     dpari_text_print(&t, "/proc/%ld/stat", pid);
     (void)dpari_os_text(path, text, sizeof text);
-    at = strrchr(text, ')'); /* the end of field 2, the name in parentheses */
+    at = strchr(text, ')'); /* the end of field 2, the name in parentheses, which may have some */
     if (at == NULL) {
         return 0;
+    }
+    while (strchr(at + 1, ')') != NULL) {
+        at = strchr(at + 1, ')');
     }
     for (; *at != 0 && field < wanted; at++) {
         field += *at == ' ';

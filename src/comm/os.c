@@ -253,10 +253,19 @@ DPARI_INTERNAL DPARI_COLD void dpari_os_dump(void *at, int64_t bytes, int dumped
 #endif
 }
 
-DPARI_INTERNAL DPARI_COLD int64_t dpari_os_limit(int resource)
+DPARI_API DPARI_COLD int64_t dpari_os_limit(int resource)
 {
     struct rlimit limit;
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+    int got;
+    /* glibc has a type of its own for the resource */
+#if defined(__GLIBC__) && !defined(__cplusplus)
+    got = getrlimit((__rlimit_resource_t)resource, &limit);
+#elif defined(__GLIBC__)
+    got = getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
+#else
+    got = getrlimit(resource, &limit);
+#endif
+    if (got != 0 || limit.rlim_cur == RLIM_INFINITY ||
         (uint64_t)limit.rlim_cur > (uint64_t)INT64_MAX) {
         return INT64_MAX;
     }

@@ -95,6 +95,10 @@ DPARI_API void dpari_os_join(dpari_thread thread);
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *text, int number);
 
+/* Returns a limit of this process as getrlimit does: RLIMIT_AS is that of addresses in
+ * bytes (ulimit -v), RLIMIT_FSIZE that of files (ulimit -f). INT64_MAX if unlimited. */
+DPARI_API int64_t dpari_os_limit(int resource);
+
 /* ---- of this header's own modules ---- */
 
 #include <dirent.h>
@@ -161,9 +165,6 @@ DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
 /* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Returns a limit of this process in bytes: RLIMIT_AS for addresses (ulimit -v), RLIMIT_FSIZE for
- * files (ulimit -f). INT64_MAX if unlimited. */
-DPARI_INTERNAL int64_t dpari_os_limit(int resource);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */

@@ -2,6 +2,9 @@
 /* Tests what the doctor says about a machine (commands/doctor_machine.h): each complaint is made if
  * and only if its cause is there, on machines made up here; files of /proc and /sys are from this
  * test's own folder. Run with: tests/run test debug. */
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* CPU_SET */
+#endif
 #include "dpar_comm.h"
 
 #include "../../commands/doctor_machine.h"
