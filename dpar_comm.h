@@ -4766,7 +4766,7 @@ static void dpari_limits_memory(dpari_available *available, const char *group, s
     const int64_t most = dpari_limits_number(group, limits[row], "");
     const int64_t used = dpari_limits_number(group, uses[row], "");
     int64_t left;
-    if (most < 0 || used < 0) {
+    if (most < 0 || used < 0 || most == INT64_MAX) { /* version 1 has about 2^63 for no limit */
         return;
     }
     left = dpari_most(most - used, 0) +
@@ -9214,15 +9214,14 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
-    int64_t in[3] = {0, 0, 0}, out[3] = {0, 0, 0}, rank[2];
+    const int64_t mine = (int64_t)(hash >> 22) * ranks + comm->rank;
+    const int64_t in[3] = {st * unit + comm->rank, mine, -mine};
+    int64_t out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, impossible = 0;
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, 3, DPAR_I64);
     call.op = DPAR_MIN;
     call.tag = dpari_plan_tag(plan);
-    in[0] = st * unit + comm->rank;
-    in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;
-    in[2] = -in[1];
     who[0] = who[1] = -1;
     run = dpari_post(comm, &call, NULL);
     if (run != DPAR_OK) {
@@ -15210,7 +15209,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     const int64_t bytes = 2 * comm->size * (int64_t)sizeof(dpari_card);
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
-    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
+    dpar_call call;
     dpar_status status;
     memset(&mine, 0, sizeof mine);
     mine.color = color;
@@ -15223,6 +15222,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
+    call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
     call.root = DPARI_SPLIT; /* so that it does not match an all-gather of the user */
     status = dpari_shm_run(comm, &call);
     for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {

@@ -111,15 +111,14 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, 
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
-    int64_t in[3] = {0, 0, 0}, out[3] = {0, 0, 0}, rank[2];
+    const int64_t mine = (int64_t)(hash >> 22) * ranks + comm->rank;
+    const int64_t in[3] = {st * unit + comm->rank, mine, -mine};
+    int64_t out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, impossible = 0;
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, 3, DPAR_I64);
     call.op = DPAR_MIN;
     call.tag = dpari_plan_tag(plan);
-    in[0] = st * unit + comm->rank;
-    in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;
-    in[2] = -in[1];
     who[0] = who[1] = -1;
     run = dpari_post(comm, &call, NULL);
     if (run != DPAR_OK) {

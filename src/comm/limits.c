@@ -37,7 +37,7 @@ static void dpari_limits_memory(dpari_available *available, const char *group, s
     const int64_t most = dpari_limits_number(group, limits[row], "");
     const int64_t used = dpari_limits_number(group, uses[row], "");
     int64_t left;
-    if (most < 0 || used < 0) {
+    if (most < 0 || used < 0 || most == INT64_MAX) { /* version 1 has about 2^63 for no limit */
         return;
     }
     left = dpari_most(most - used, 0) +

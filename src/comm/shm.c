@@ -1002,7 +1002,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     const int64_t bytes = 2 * comm->size * (int64_t)sizeof(dpari_card);
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
-    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
+    dpar_call call;
     dpar_status status;
     memset(&mine, 0, sizeof mine);
     mine.color = color;
@@ -1015,6 +1015,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
+    call = dpari_call(DPAR_CALL_ALL_GATHER, &mine, card, (int64_t)sizeof mine, DPAR_U8);
     call.root = DPARI_SPLIT; /* so that it does not match an all-gather of the user */
     status = dpari_shm_run(comm, &call);
     for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {

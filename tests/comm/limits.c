@@ -154,6 +154,11 @@ static void test_groups(void)
                                 "total_inactive_file 300\ntotal_active_file 200\n");
     group_is("9:name=systemd:/\n4:cpu,memory:/c\n3:cpuset:/c", 1 << 30, 1500, 5000, "/memory/c");
     group_is("4:hugememory:/c\n4:memory\nnonsense\n\n", 1 << 30, 1 << 30, 0, "");
+    /* no limit, and a usage below the page cache, because the system counts them separately */
+    put("memory/c/memory.limit_in_bytes", "9223372036854771712\n");
+    put("memory/c/memory.usage_in_bytes", "400\n");
+    group_is("4:memory:/c\n", 1 << 30, 1 << 30, 0, "");
+    limit_is("4:memory:/c\n", INT64_MAX, 0);
     snprintf(remove_all, sizeof remove_all, "rm -r %s", root);
     CHECK_INT(system(remove_all), 0);
 }
