@@ -558,6 +558,13 @@ typedef struct dpar_grid_field {
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
                                       all 0 for a dense array with its halo */
     int64_t component_stride;      /* elements between components; 0 selects 1 */
+    /* [components][dims] of -1, 0 and 1: the direction in which each component moves through the
+     * grid, as the populations of a lattice Boltzmann method do. A component is then received only
+     * in halo cells from which a step in its direction leads into the block: below the block in
+     * dims where the direction is 1, above it where it is -1. 5 of the 19 components of D3Q19 cross
+     * a face. For at most 64 components of cells, without mirrors (DPAR_GRID_MIRROR_OFF). The list
+     * is copied. NULL sends all components everywhere. */
+    const int8_t *direction;
 } dpar_grid_field;
 
 /* This rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
@@ -1290,6 +1297,8 @@ DPARI_INTERNAL dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *c
 /* grid_shape - describes where the points of an array are: its halo, components and strides.
  * Private. */
 
+enum { DPARI_GX_DIRECTIONS = 64 }; /* the most components with directions */
+
 /* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
@@ -1299,7 +1308,9 @@ struct dpari_gx_shape {
                               defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
     int64_t origin;    /* bytes from the address of an array to its first own point */
-    int32_t number;    /* the same on all ranks */
+    int8_t direction[DPARI_GX_DIRECTIONS][DPAR_MAX_DIMS]; /* only if field.direction is not NULL,
+                                                              which points here */
+    int32_t number;                                       /* the same on all ranks */
     int32_t type;
     int32_t reach;  /* 1 if peers may read the arrays in place */
     int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so
@@ -1455,7 +1466,11 @@ struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;     /* bound to the arrays that were exchanged last */
     const dpari_gx_shape **shape; /* [count] */
-    dpar_halo *halo;              /* [count] the halos to exchange if depth is not 0 */
+    /* The fields of the exchange: one for each array, or one for each component that has a
+     * direction. first: [count + 1], the first field of each array, then the number of fields. */
+    int32_t *first;
+    dpar_halo_field *field; /* [fields] as they were when the plan was made */
+    dpar_halo *halo;        /* [fields] the halos to exchange, where they are not those of shapes */
     dpari_gx_mirrors mirrors;
     int64_t bytes;  /* size of this struct's memory */
     int32_t count;  /* number of arrays */
@@ -6512,6 +6527,40 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
+/* Checks the directions of the components. field: with resolved mirrors. */
+static DPARI_COLD dpar_status dpari_gx_check_directions(const dpari_gx *grid,
+                                                        const dpar_grid_field *field, dpar_why *why)
+{
+    int32_t d, k;
+    if (!field->direction) {
+        return DPAR_OK;
+    }
+    if (field->components > DPARI_GX_DIRECTIONS) {
+        return dpari_wrong(why,
+                           "grid: field.direction is set, but components is %d; with directions it "
+                           "must be 1 to %d",
+                           field->components, (int32_t)DPARI_GX_DIRECTIONS);
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        if (field->location[d] || field->mirror_low[d] || field->mirror_high[d]) {
+            return dpari_wrong(why,
+                               "grid: field.direction is set, but the field has faces or a mirror "
+                               "in dim %d; set location 0 and DPAR_GRID_MIRROR_OFF",
+                               d);
+        }
+        for (k = 0; k < field->components; k++) {
+            const int8_t step = field->direction[k * grid->head.dims + d];
+            if (step < -1 || step > 1) {
+                return dpari_wrong(why,
+                                   "grid: the direction of component %d in dim %d is %d; it must "
+                                   "be -1, 0 or 1",
+                                   k, d, (int32_t)step);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Returns the mirror of an array at an end of a dim: NONE, FACE or CELL. */
 static DPARI_COLD int32_t dpari_gx_mirror_of(int32_t of_field, int32_t of_grid)
 {
@@ -6664,8 +6713,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, 
     shape->type = type;
     dpari_gx_describe_points(grid, field, shape);
     status = dpari_gx_check_mirrors(grid, shape->field.mirror_low, shape->field.mirror_high, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_check_directions(grid, &shape->field, why);
+    }
     if (status != DPAR_OK) {
         return status;
+    }
+    for (d = 0; field->direction && d < grid->head.dims; d++) {
+        int32_t k;
+        for (k = 0; k < shape->field.components; k++) {
+            shape->direction[k][d] = field->direction[k * grid->head.dims + d];
+        }
+        shape->field.direction = &shape->direction[0][0];
     }
     d = dpari_gx_span(grid, shape) - 1;
     if (d < 0) {
@@ -6704,7 +6763,7 @@ static DPARI_COLD int dpari_gx_same_points(const dpari_gx *grid, const dpari_gx_
 DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
                                              const dpari_gx_shape *b)
 {
-    int32_t d;
+    int32_t d, k;
     if (a->field.components != b->field.components || a->reach != b->reach) {
         return 0;
     }
@@ -6713,6 +6772,16 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
             a->field.mirror_low[d] != b->field.mirror_low[d] ||
             a->field.mirror_high[d] != b->field.mirror_high[d]) {
             return 0;
+        }
+    }
+    if (!a->field.direction != !b->field.direction) {
+        return 0;
+    }
+    for (k = 0; a->field.direction && k < a->field.components; k++) {
+        for (d = 0; d < grid->head.dims; d++) {
+            if (a->direction[k][d] != b->direction[k][d]) {
+                return 0;
+            }
         }
     }
     return dpari_gx_same_points(grid, a, b);
@@ -7379,9 +7448,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_agree_on_set(const dpari_gx_set *
 
 /* ---- making a plan --------------------------------------------------------------------------- */
 
-/* Divides the memory of a plan into its lists, and computes its size from the numbers that *plan
- * has. If memory is NULL, only computes the size. */
-static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, dpari_gx_plan *plan, void *memory)
+/* Divides the memory of a plan with this number of fields into its lists, and computes its size
+ * from the numbers that *plan has. If memory is NULL, only computes the size. narrow: 1 if some
+ * field has a halo of its own. */
+static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, int narrow,
+                                        dpari_gx_plan *plan, void *memory)
 {
     const int32_t boxes = plan->mirrors.count;
     dpari_gx_mirrors *mirrors = &plan->mirrors;
@@ -7390,8 +7461,9 @@ static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, dpari_gx_plan *pla
     room.used = 0;
     (void)dpari_room_take(&room, 1, sizeof *plan);
     plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, plan->count, sizeof *plan->shape);
-    plan->halo =
-        (dpar_halo *)dpari_room_take(&room, plan->depth > 0 ? plan->count : 0, sizeof *plan->halo);
+    plan->first = (int32_t *)dpari_room_take(&room, (int64_t)plan->count + 1, sizeof *plan->first);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, fields, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, narrow ? fields : 0, sizeof *plan->halo);
     mirrors->mirror = (dpari_gx_mirror *)dpari_room_take(&room, boxes, sizeof *mirrors->mirror);
     if (grid->mem && boxes > 0) {
         mirrors->box = (dpar_mem_box *)dpari_room_take(&room, boxes, sizeof *mirrors->box);
@@ -7399,58 +7471,81 @@ static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, dpari_gx_plan *pla
     plan->bytes = room.used;
 }
 
-/* Describes array i of a plan as a field. With a depth, the halo to exchange is narrower than the
- * array's. */
-static DPARI_COLD void dpari_gx_field_of(const dpari_gx *grid, const dpari_gx_plan *plan, int32_t i,
-                                         void *at, dpar_halo_field *field)
+/* Returns the number of fields in an exchange for an array of this shape. */
+static DPARI_COLD int32_t dpari_gx_fields_of(const dpari_gx_shape *shape)
+{
+    return shape->field.direction ? shape->field.components : 1;
+}
+
+/* Describes array i of a plan as fields of its exchange. With a depth or with directions, the halo
+ * to exchange is narrower than the array's. */
+static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari_gx_plan *plan,
+                                               int32_t i, void *at)
 {
     const dpari_gx_shape *shape = plan->shape[i];
-    int32_t d;
-    dpari_gx_field(grid, shape, at, field);
-    if (plan->depth > 0) {
-        plan->halo[i] = *dpari_gx_sent(shape);
-        field->halo = &plan->halo[i];
+    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
+    int32_t d, k;
+    for (k = 0; k < dpari_gx_fields_of(shape); k++) {
+        dpar_halo_field *field = &plan->field[plan->first[i] + k];
+        dpar_halo *halo = &plan->halo[plan->first[i] + k];
+        dpari_gx_field(grid, shape, (char *)at + k * step, field);
+        if (plan->depth == 0 && !shape->field.direction) {
+            continue;
+        }
+        *halo = *dpari_gx_sent(shape);
+        field->halo = halo;
         field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
-            plan->halo[i].low[d] = dpari_gx_width(grid, plan->depth, d, 0);
-            plan->halo[i].high[d] =
+            halo->low[d] = dpari_gx_width(grid, plan->depth, d, 0);
+            halo->high[d] =
                 dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
+            if (shape->field.direction) {
+                halo->low[d] = shape->direction[k][d] > 0 ? halo->low[d] : 0;
+                halo->high[d] = shape->direction[k][d] < 0 ? halo->high[d] : 0;
+                field->components = 1;
+            }
         }
     }
 }
 
-/* Does the local part of planning: allocates a plan and the list of fields from which its exchange
- * is made, and describes both. The caller must free *fields in any case, and *plan after a failure;
- * either may then be NULL. */
+/* Does the local part of planning: allocates a plan and describes its exchange. After a failure the
+ * caller must free *plan, which may be NULL. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_gx_plan **plan,
-                                                dpar_halo_field **fields, dpar_why *why)
+                                                dpar_why *why)
 {
     const dpari_gx *grid = set->grid;
-    const int64_t field_bytes = set->count * (int64_t)sizeof **fields;
     dpari_gx_plan sizes, *made;
-    int32_t i;
+    int64_t fields = 0;
+    int32_t i, narrow = set->depth > 0;
+    *plan = NULL;
     dpari_zero(&sizes, sizeof sizes);
     sizes.count = set->count;
     sizes.depth = set->depth;
     for (i = 0; i < set->count; i++) {
-        sizes.mirrors.count +=
-            dpari_gx_count_mirrors(grid, dpari_gx_shape_at(grid, set->list[i]), set->depth);
+        const dpari_gx_shape *shape = dpari_gx_shape_at(grid, set->list[i]);
+        sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
+        fields += dpari_gx_fields_of(shape);
+        narrow |= shape->field.direction != NULL;
     }
-    dpari_gx_lay_out(grid, &sizes, NULL);
+    if (fields > 4096) { /* the limit of dpar_halo_plan_desc.field_count */
+        return dpari_wrong(why,
+                           "grid: the arrays of the list have %ld components with directions, "
+                           "which must be at most 4096",
+                           fields);
+    }
+    dpari_gx_lay_out(grid, fields, narrow, &sizes, NULL);
     made = (dpari_gx_plan *)dpari_os_pages(sizes.bytes);
-    *plan = made;
-    *fields = (dpar_halo_field *)dpari_os_pages(field_bytes);
-    if (!made || !*fields) {
-        dpari_os_unmap(made, sizes.bytes);
-        *plan = NULL;
+    if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes for a plan cannot be allocated (is ulimit -v too small?)",
-                         sizes.bytes + field_bytes);
+                         sizes.bytes);
     }
+    *plan = made;
     *made = sizes;
-    dpari_gx_lay_out(grid, made, made);
+    dpari_gx_lay_out(grid, fields, narrow, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
+        made->first[i + 1] = made->first[i] + dpari_gx_fields_of(made->shape[i]);
         if (made->shape[i]->packed) { /* the address is unknown so far */
             const dpar_status status =
                 dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
@@ -7458,9 +7553,12 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
                 return status;
             }
         }
-        dpari_gx_field_of(grid, made, i, set->list[i], &(*fields)[i]);
+        dpari_gx_describe_array(grid, made, i, set->list[i]);
     }
     dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
+    for (i = 0; i < made->mirrors.count; i++) { /* from arrays to fields */
+        made->mirrors.mirror[i].item = made->first[made->mirrors.mirror[i].item];
+    }
     return DPAR_OK;
 }
 
@@ -7483,13 +7581,13 @@ static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *give
 /* Makes the exchange of a plan. If an array may change from call to call, everything is packed,
  * because the next one may be in memory that peers cannot read. Collective. */
 static DPARI_COLD dpar_status dpari_gx_make_exchange(dpari_gx *grid, dpari_gx_plan *plan,
-                                                     const dpar_halo_field *fields, dpar_why *why)
+                                                     dpar_why *why)
 {
     dpar_halo_plan_desc desc;
     int32_t i;
     dpari_zero(&desc, sizeof desc);
-    desc.field = fields;
-    desc.field_count = plan->count;
+    desc.field = plan->field;
+    desc.field_count = plan->first[plan->count];
     for (i = 0; i < plan->count; i++) {
         if (plan->shape[i]->packed) {
             desc.method = DPAR_HALO_PACKED;
@@ -7504,14 +7602,12 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(const dpari_gx_set *set, dpari_g
 {
     dpari_gx *grid = set->grid;
     dpari_gx_plan *made, **last = &grid->plans;
-    dpar_halo_field *fields;
-    dpar_status status = dpari_gx_describe(set, &made, &fields, why);
+    dpar_status status = dpari_gx_describe(set, &made, why);
     status =
         dpari_agree_on(grid->head.comm, status, "grid exchange", dpari_gx_state_kinds, set, why);
     if (status == DPAR_OK) {
-        status = dpari_gx_make_exchange(grid, made, fields, why);
+        status = dpari_gx_make_exchange(grid, made, why);
     }
-    dpari_os_unmap(fields, set->count * (int64_t)sizeof *fields);
     if (status != DPAR_OK) {
         dpari_os_unmap(made, made ? made->bytes : 0);
         return status;
@@ -7526,6 +7622,28 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(const dpari_gx_set *set, dpari_g
 
 /* ---- finding a plan -------------------------------------------------------------------------- */
 
+/* Returns the address of the array that array i of a plan is bound to. */
+static void *dpari_gx_bound(const dpari_gx_plan *plan, int32_t i)
+{
+    return dpari_hx_bound(plan->exchange, plan->first[i]);
+}
+
+/* Binds array i of a plan to the array at an address. */
+static dpar_status dpari_gx_bind_array(const dpari_gx_plan *plan, int32_t i, void *at)
+{
+    const dpari_gx_shape *shape = plan->shape[i];
+    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
+    int32_t f;
+    for (f = plan->first[i]; f < plan->first[i + 1]; f++) {
+        const dpar_status status =
+            dpar_halo_plan_bind(plan->exchange, f, (char *)at + (f - plan->first[i]) * step, NULL);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
  * NULL. */
 static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
@@ -7537,7 +7655,7 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
             continue;
         }
         for (i = 0; i < set->count; i++) {
-            if ((plan->stale || dpari_hx_bound(plan->exchange, i) != set->list[i]) &&
+            if ((plan->stale || dpari_gx_bound(plan, i) != set->list[i]) &&
                 dpari_gx_shape_at(set->grid, set->list[i]) != plan->shape[i]) {
                 break;
             }
@@ -7578,8 +7696,8 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
         }
     }
     for (i = 0; i < set->count; i++) {
-        if (found->stale || dpari_hx_bound(found->exchange, i) != set->list[i]) {
-            status = dpar_halo_plan_bind(found->exchange, i, set->list[i], NULL);
+        if (found->stale || dpari_gx_bound(found, i) != set->list[i]) {
+            status = dpari_gx_bind_array(found, i, set->list[i]);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -7597,7 +7715,7 @@ DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
     return plan && grid->under_way == 0 && dpari_gx_shape_at(grid, u) == plan->shape[0] &&
-           dpar_halo_plan_bind(plan->exchange, 0, u, NULL) == DPAR_OK;
+           dpari_gx_bind_array(plan, 0, u) == DPAR_OK;
 }
 
 /* ---- all plans ------------------------------------------------------------------------------- */
@@ -7611,7 +7729,7 @@ DPARI_INTERNAL dpari_gx_plan *dpari_gx_in_progress(const dpari_gx *grid, const v
     }
     for (plan = grid->plans; plan; plan = plan->next) {
         for (i = 0; plan->active && i < plan->count; i++) {
-            if (dpari_hx_bound(plan->exchange, i) == u) {
+            if (dpari_gx_bound(plan, i) == u) {
                 return plan;
             }
         }
@@ -7626,7 +7744,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_look_up_again(dpari_gx *grid, const void
     grid->quick = NULL;
     for (plan = grid->plans; plan; plan = plan->next) {
         for (i = 0; i < plan->count; i++) {
-            if (dpari_hx_bound(plan->exchange, i) == at || plan->shape[i]->packed) {
+            if (dpari_gx_bound(plan, i) == at || plan->shape[i]->packed) {
                 plan->stale = 1;
             }
         }
@@ -7764,7 +7882,7 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
 {
     const dpari_gx_adding *adding = (const dpari_gx_adding *)given;
     const dpar_grid_field *field = &adding->shape->field;
-    int32_t d;
+    int32_t d, k;
     dpari_fact(facts, "the number of arrays so far", 0, adding->grid->arrays);
     dpari_fact_type(facts, "type", 0, adding->shape->type);
     dpari_fact(facts, "components", 0, field->components);
@@ -7773,6 +7891,14 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
         dpari_fact(facts, "odd[#]", d, field->odd[d]);
         dpari_fact(facts, "mirror_low[#]", d, field->mirror_low[d]);
         dpari_fact(facts, "mirror_high[#]", d, field->mirror_high[d]);
+    }
+    dpari_fact(facts, "whether directions are set (1) or not (0)", 0, field->direction != NULL);
+    for (k = 0; field->direction && k < field->components; k++) {
+        uint64_t hash = 1;
+        for (d = 0; d < adding->grid->head.dims; d++) {
+            hash = dpari_hash(hash, adding->shape->direction[k][d]);
+        }
+        dpari_fact_hash(facts, "the direction of component #", k, hash);
     }
 }
 

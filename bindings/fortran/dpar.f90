@@ -1045,6 +1045,8 @@ module dpar
         ! elements between neighbours, in any order with any padding.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: component_stride = 0 ! elements between components; 0 selects 1
+        ! [components][dims] of -1, 0 and 1.
+        type(c_ptr) :: direction = c_null_ptr
     end type
 
     ! This rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab

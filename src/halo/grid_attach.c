@@ -123,7 +123,7 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
 {
     const dpari_gx_adding *adding = (const dpari_gx_adding *)given;
     const dpar_grid_field *field = &adding->shape->field;
-    int32_t d;
+    int32_t d, k;
     dpari_fact(facts, "the number of arrays so far", 0, adding->grid->arrays);
     dpari_fact_type(facts, "type", 0, adding->shape->type);
     dpari_fact(facts, "components", 0, field->components);
@@ -132,6 +132,14 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *facts, const void *give
         dpari_fact(facts, "odd[#]", d, field->odd[d]);
         dpari_fact(facts, "mirror_low[#]", d, field->mirror_low[d]);
         dpari_fact(facts, "mirror_high[#]", d, field->mirror_high[d]);
+    }
+    dpari_fact(facts, "whether directions are set (1) or not (0)", 0, field->direction != NULL);
+    for (k = 0; field->direction && k < field->components; k++) {
+        uint64_t hash = 1;
+        for (d = 0; d < adding->grid->head.dims; d++) {
+            hash = dpari_hash(hash, adding->shape->direction[k][d]);
+        }
+        dpari_fact_hash(facts, "the direction of component #", k, hash);
     }
 }
 

@@ -78,6 +78,40 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     return DPAR_OK;
 }
 
+/* Checks the directions of the components. field: with resolved mirrors. */
+static DPARI_COLD dpar_status dpari_gx_check_directions(const dpari_gx *grid,
+                                                        const dpar_grid_field *field, dpar_why *why)
+{
+    int32_t d, k;
+    if (!field->direction) {
+        return DPAR_OK;
+    }
+    if (field->components > DPARI_GX_DIRECTIONS) {
+        return dpari_wrong(why,
+                           "grid: field.direction is set, but components is %d; with directions it "
+                           "must be 1 to %d",
+                           field->components, (int32_t)DPARI_GX_DIRECTIONS);
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        if (field->location[d] || field->mirror_low[d] || field->mirror_high[d]) {
+            return dpari_wrong(why,
+                               "grid: field.direction is set, but the field has faces or a mirror "
+                               "in dim %d; set location 0 and DPAR_GRID_MIRROR_OFF",
+                               d);
+        }
+        for (k = 0; k < field->components; k++) {
+            const int8_t step = field->direction[k * grid->head.dims + d];
+            if (step < -1 || step > 1) {
+                return dpari_wrong(why,
+                                   "grid: the direction of component %d in dim %d is %d; it must "
+                                   "be -1, 0 or 1",
+                                   k, d, (int32_t)step);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Returns the mirror of an array at an end of a dim: NONE, FACE or CELL. */
 static DPARI_COLD int32_t dpari_gx_mirror_of(int32_t of_field, int32_t of_grid)
 {
@@ -230,8 +264,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_make_shape(const dpari_gx *grid, 
     shape->type = type;
     dpari_gx_describe_points(grid, field, shape);
     status = dpari_gx_check_mirrors(grid, shape->field.mirror_low, shape->field.mirror_high, why);
+    if (status == DPAR_OK) {
+        status = dpari_gx_check_directions(grid, &shape->field, why);
+    }
     if (status != DPAR_OK) {
         return status;
+    }
+    for (d = 0; field->direction && d < grid->head.dims; d++) {
+        int32_t k;
+        for (k = 0; k < shape->field.components; k++) {
+            shape->direction[k][d] = field->direction[k * grid->head.dims + d];
+        }
+        shape->field.direction = &shape->direction[0][0];
     }
     d = dpari_gx_span(grid, shape) - 1;
     if (d < 0) {
@@ -270,7 +314,7 @@ static DPARI_COLD int dpari_gx_same_points(const dpari_gx *grid, const dpari_gx_
 DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
                                              const dpari_gx_shape *b)
 {
-    int32_t d;
+    int32_t d, k;
     if (a->field.components != b->field.components || a->reach != b->reach) {
         return 0;
     }
@@ -279,6 +323,16 @@ DPARI_INTERNAL DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_g
             a->field.mirror_low[d] != b->field.mirror_low[d] ||
             a->field.mirror_high[d] != b->field.mirror_high[d]) {
             return 0;
+        }
+    }
+    if (!a->field.direction != !b->field.direction) {
+        return 0;
+    }
+    for (k = 0; a->field.direction && k < a->field.components; k++) {
+        for (d = 0; d < grid->head.dims; d++) {
+            if (a->direction[k][d] != b->direction[k][d]) {
+                return 0;
+            }
         }
     }
     return dpari_gx_same_points(grid, a, b);

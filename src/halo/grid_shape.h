@@ -6,6 +6,8 @@
 
 #include "grid_object.h"
 
+enum { DPARI_GX_DIRECTIONS = 64 }; /* the most components with directions */
+
 /* The kind of an array. Arrays of one shape can be exchanged with the same plan. */
 struct dpari_gx_shape {
     struct dpari_gx_shape *next;
@@ -15,7 +17,9 @@ struct dpari_gx_shape {
                               defaults. Mirrors are NONE, FACE or CELL */
     int64_t low, high; /* bytes from the address of an array to where its points begin and end */
     int64_t origin;    /* bytes from the address of an array to its first own point */
-    int32_t number;    /* the same on all ranks */
+    int8_t direction[DPARI_GX_DIRECTIONS][DPAR_MAX_DIMS]; /* only if field.direction is not NULL,
+                                                              which points here */
+    int32_t number;                                       /* the same on all ranks */
     int32_t type;
     int32_t reach;  /* 1 if peers may read the arrays in place */
     int32_t packed; /* 1 for arrays of desc.type: their addresses may change from call to call, so

@@ -26,6 +26,7 @@ typedef struct array {
     int64_t count, at; /* elements of its memory; the index of the first own point */
     int64_t before;    /* elements from the address that is passed to the first own point */
     unsigned char *memory, *u;
+    int8_t direction[3 * DPAR_MAX_DIMS];
     int32_t mirror[2][DPAR_MAX_DIMS]; /* that count for this array, at the low and the high ends */
 } array;
 
@@ -162,6 +163,18 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
         if (!k->d.periodic[d] && below(lot, 3) == 0) {
             a->f.mirror_low[d] = below(lot, 4);
             a->f.mirror_high[d] = below(lot, 4);
+        }
+    }
+    if (below(lot, 4) == 0) {
+        for (int i = 0; i < a->comps * dims; i++) {
+            a->direction[i] = (int8_t)(below(lot, 3) - 1);
+        }
+        a->f.direction = a->direction;
+        for (int d = 0; d < dims; d++) {
+            const int32_t none = k->d.periodic[d] ? DPAR_GRID_MIRROR_NONE : DPAR_GRID_MIRROR_OFF;
+            a->points[d] -= a->f.location[d];
+            a->f.location[d] = 0;
+            a->f.mirror_low[d] = a->f.mirror_high[d] = none;
         }
     }
     step = planes ? 1 : a->comps;
@@ -388,6 +401,10 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
             int64_t p[DPAR_MAX_DIMS] = {0};
             double sign = 1.0, want;
             int shown = outside == 0 || (depth >= 0 && reached && !is_empty(k));
+            for (int d = 0; a->f.direction && d < k->d.dims; d++) {
+                const int from = x[d] < 0 ? 1 : -1; /* the direction that leads into the block */
+                shown = shown && (given(k, a, d, x[d]) || a->direction[c * k->d.dims + d] == from);
+            }
             for (int d = 0; d < k->d.dims; d++) {
                 shown = image(k, a, d, x[d], c, &p[d], &sign) && shown;
             }
