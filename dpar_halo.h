@@ -1282,7 +1282,7 @@ DPARI_INTERNAL void dpari_gx_state(dpari_facts *facts, const void *given);
 
 /* Compares the block of each rank with the expected count. If a rank has another one, cuts the grid
  * again, so that all ranks have what they expect. Collective. Fails on all ranks with DPAR_E_ARG if
- * that is impossible, or as dpari_gx_cut_again does. */
+ * that is impossible, and with DPAR_E_RANGE if an array would then be too large. */
 DPARI_INTERNAL dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, dpar_comm *comm, dpar_why *why);
 
 /* ==== halo/grid_shape.h ==== */
@@ -6435,6 +6435,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
                                  NULL);
         status = status == DPAR_OK ? dpari_gx_use_expected(grid, comm, expected, grid->cuts, why)
                                    : dpari_repeat(status, why, comm->why.text);
+        status = dpari_agree(comm, status, why); /* the array of one rank may be too large */
     }
     dpari_os_unmap(expected, bytes);
     return status;
