@@ -18003,7 +18003,9 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
 DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const dpar_why *why)
 {
     if (status < 0) {
-        _exit(dpar_fail(comm, why));
+        const int code = dpar_fail(comm, why);
+        fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */
+        _exit(code);
     }
 }
 

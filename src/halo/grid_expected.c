@@ -152,6 +152,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
                                  NULL);
         status = status == DPAR_OK ? dpari_gx_use_expected(grid, comm, expected, grid->cuts, why)
                                    : dpari_repeat(status, why, comm->why.text);
+        status = dpari_agree(comm, status, why); /* the array of one rank may be too large */
     }
     dpari_os_unmap(expected, bytes);
     return status;

@@ -6,8 +6,8 @@
  * block in the 8 bytes in front of it, where a correct address has an element of the array. If
  * these bytes are the size that malloc would have for the whole array, the address is the beginning
  * of the array. Read as a floating-point number such a size is below 1e-300 (f64), or a number
- * below 1e-37 after a zero (f32), which no halo cell contains. Other allocators are not
- * recognised. */
+ * below 1e-37 before a zero (f32), which no halo cell contains. Integers may have any value, so
+ * that arrays of other types are not checked. Other allocators are not recognised. */
 #include "grid_start.h"
 
 #include "../base/arith.h"
@@ -31,16 +31,18 @@ static DPARI_COLD int dpari_gx_has_points_before(const dpari_gx *grid, const dpa
 }
 
 /* True if `size`, the word in front of a block, is that of a block of malloc with at least these
- * bytes. An array of integers may contain any number, so that its block must be as small as
- * possible. */
-static DPARI_COLD int dpari_gx_is_block_size(uint64_t size, uint64_t bytes, int32_t type)
+ * bytes. Above 32 MiB malloc gives a block pages of its own, with this bit set and all bits below
+ * a page clear. Without this limit, f32 elements 2.0 and 0.0 would look like a block of 1 GiB. */
+static DPARI_COLD int dpari_gx_is_block_size(uint64_t size, uint64_t bytes)
 {
-    const int is_mapped = (size & 2) != 0; /* in pages of its own */
+    const uint64_t largest = UINT64_C(1) << 25;
     const uint64_t whole = (bytes + 8 + 15) / 16 * 16;
-    const uint64_t least = is_mapped ? (whole + 8 + 4095) / 4096 * 4096 : whole;
-    const uint64_t most = type == DPAR_F64 || type == DPAR_F32 ? 2 * least : least + 16;
+    const uint64_t pages = (whole + 8 + 4095) / 4096 * 4096;
+    if (size % 4096 == 2) {
+        return size >= pages && size <= 2 * pages + 2;
+    }
     size &= ~(uint64_t)7;
-    return size >= least && size <= most;
+    return size >= whole && size <= 2 * whole && size <= largest;
 }
 #endif
 
@@ -53,15 +55,15 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
     const int64_t bytes = shape->high - shape->low;
     uint64_t size;
     int32_t k;
-    if (grid->mem || grid->desc.array_start || (uintptr_t)at % 16 != 0 ||
-        (uintptr_t)at % 4096 == 0 || dpari_gx_is_empty(grid) ||
-        !dpari_gx_has_points_before(grid, shape)) {
+    if ((shape->type != DPAR_F64 && shape->type != DPAR_F32) || grid->mem ||
+        grid->desc.array_start || (uintptr_t)at % 16 != 0 || (uintptr_t)at % 4096 == 0 ||
+        dpari_gx_is_empty(grid) || !dpari_gx_has_points_before(grid, shape)) {
         return DPAR_OK;
     }
     for (k = 0; k < 8; k++) {
         ((unsigned char *)&size)[k] = ((const unsigned char *)at)[k - 8];
     }
-    if (dpari_gx_is_block_size(size, (uint64_t)bytes, shape->type)) {
+    if (dpari_gx_is_block_size(size, (uint64_t)bytes)) {
         return dpari_wrong(why,
                            "%s: rank %d passes the beginning of a block of malloc for the whole "
                            "array, %ld bytes; pass the address of the first own point, %ld bytes "

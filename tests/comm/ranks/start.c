@@ -63,6 +63,10 @@ static int work(dpar_comm *c, void *arg)
     if (strcmp(how, "all") == 0) {
         return dpar_fail(c, &refused);
     }
+    if (strcmp(how, "require_all") == 0) {
+        printf("rank %d is here\n", (int)c->rank); /* must not be lost in a buffer */
+        dpar_require(c, DPAR_E_ARG, &refused);
+    }
     if (strcmp(how, "no") == 0) {
         return dpar_fail(NULL, &refused);
     }

@@ -114,6 +114,8 @@ joined 3 '1 1 1 ' 2 one '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 joined 3 '1 1 1 ' 2 require '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
+joined 3 '1 1 1 ' 5 require_all '.*' '.*' '.*' '.*' '.*'
+[ "$(grep -c '^rank [0-2] is here$' "$work/out")" = 3 ] || { cat "$work/out"; bad=1; }
 joined 3 '1 5 1 ' 2 five '.*' '.*'
 joined 2 '0 1 ' 2 post 'sum 3 of 2' 'start: a rank returned 0 without waiting for all operations that it had posted'
 joined 3 '1 137 1 ' 2 die '.*' '.*'

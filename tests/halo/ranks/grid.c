@@ -855,6 +855,49 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_grid_free(NULL), DPAR_OK);
 }
 
+/* Checks expected counts that fit no cut, on one rank or together, and ones that fit although some
+ * are 0. */
+static void refused_counts(dpar_comm *c)
+{
+    const int32_t last = c->size - 1;
+    const int64_t far = INT64_C(1) << 56;
+    const int64_t cuts[] = {0, 4, 10};
+    dpar_grid_desc good, d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    memset(&good, 0, sizeof good);
+    good.dims = 1;
+    good.cells[0] = 10;
+    good.halo = 1;
+    d = good;
+    d.expected_count[0] = c->rank == last ? -1 : 0;
+    refused(c, &d, DPAR_E_ARG, "expected_count is -1, and no cut fits: a number is not 0 to cells");
+    d.expected_count[0] = c->rank == last ? INT64_MAX : 0;
+    refused(c, &d, DPAR_E_ARG, "no cut fits: a number is not 0 to cells");
+    if (c->size == 1) {
+        return;
+    }
+    d.expected_count[0] = c->rank == last ? 9 : c->rank == 0 ? 2 : 0;
+    refused(c, &d, DPAR_E_ARG, "no cut fits: the numbers of all parts exceed the cells");
+    d.expected_count[0] = c->rank == last ? 6 : 0;
+    refused(c, &d, DPAR_E_ARG, "no cut fits: the numbers of all parts are fewer than the cells");
+    d.expected_count[0] = c->rank == last ? 10 : 0;
+    CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+    CHECK_INT(g->count[0], c->rank == last ? 10 : 0);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    if (c->size == 2) {
+        d.parts[0] = 2;
+        d.cuts[0] = cuts;
+        d.expected_count[0] = 5;
+        refused(c, &d, DPAR_E_ARG, "no cut fits: desc.cuts is set");
+    }
+    d = good; /* the array of one rank is too large, and only in the expected cut */
+    d.cells[0] = far + far / 2;
+    d.expected_count[0] = c->rank == 0 ? far : c->rank == last ? far / 2 : 0;
+    refused(c, &d, DPAR_E_RANGE, "the array of rank 0 would have more than 2^56 points");
+    CHECK_INT(c->status, DPAR_OK);
+}
+
 static void refused_arrays(dpar_comm *c)
 {
     dpar_grid *g = ring(c, 1);
@@ -988,8 +1031,6 @@ static void refused_strides(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
-/* Checks addresses within known arrays and exchanges in flight: the error is reported, and nothing
- * changes. */
 /* Checks that the address of a whole array is refused where that of its first own cell is due, and
  * accepted with array_start. */
 static void refused_starts(dpar_comm *c)
@@ -1005,7 +1046,7 @@ static void refused_starts(dpar_comm *c)
     d.halo = 1;
     d.periodic[0] = d.periodic[1] = 1;
     for (int i = 0; i < 8; i++) {
-        const int64_t large = i % 2 ? 300 : 7;
+        const int64_t large = i % 2 ? 30000 : 7; /* malloc maps pages for the large one */
         char *u;
         d.cells[1] = large;
         d.type = types[i / 2];
@@ -1013,11 +1054,17 @@ static void refused_starts(dpar_comm *c)
         CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
         u = (char *)calloc(8 * (size_t)(large + 2), (size_t)dpar_type_bytes(d.type));
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-        CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
-        says(c->why.text, "passes the beginning of a block of malloc for the whole array");
-        CHECK_INT(dpar_grid_attach(g, u, d.type, NULL, &why), DPAR_E_ARG);
-        says(why.text, "pass the address of the first own point");
+        if (i < 4) { /* integers may have any value */
+            CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
+            says(c->why.text, "passes the beginning of a block of malloc for the whole array");
+            CHECK_INT(dpar_grid_attach(g, u, d.type, NULL, &why), DPAR_E_ARG);
+            says(why.text, "pass the address of the first own point");
+        }
 #endif
+        if (i >= 4) { /* an integer in front of the first own point that is a size of malloc */
+            const int64_t size = 8 * (large + 2) * dpar_type_bytes(d.type) + 17;
+            memcpy(u + (large + 3) * dpar_type_bytes(d.type) - 8, &size, 8);
+        }
         CHECK_INT(dpar_grid_exchange(g, u + (large + 3) * dpar_type_bytes(d.type)), DPAR_OK);
         CHECK_INT(dpar_grid_free(g), DPAR_OK);
         d.array_start = 1;
@@ -1028,6 +1075,8 @@ static void refused_starts(dpar_comm *c)
     }
 }
 
+/* Checks addresses within known arrays and exchanges in flight: the error is reported, and nothing
+ * changes. */
 static int64_t refused_places(dpar_comm *c)
 {
     double own[60] = {0}, *u, *v = own + 20;
@@ -1403,6 +1452,7 @@ static int each(dpar_comm *c, void *arg)
     CHECK(made > ROUNDS / 2);
     mistakes += swaps(c);
     refusals(c);
+    refused_counts(c);
     refused_arrays(c);
     refused_strides(c);
     refused_starts(c);
