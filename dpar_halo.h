@@ -482,7 +482,8 @@ typedef struct dpar_grid_desc {
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
      * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
      * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
-     * cells make the same calls as the others, and their arrays are not touched. */
+     * cells make the same calls as the others, with a different address for each array, but their
+     * arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
@@ -519,7 +520,8 @@ typedef struct dpar_grid_desc {
     /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
      * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
      * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
-     * another order, or if they contradict `cuts`. 0 is unknown. */
+     * another order, or if they contradict `cuts`. 0 is unknown; if it is passed by all ranks of a
+     * part, and the other parts have all cells, this part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -560,10 +562,10 @@ typedef struct dpar_grid_field {
     int64_t component_stride;      /* elements between components; 0 selects 1 */
     /* [components][dims] of -1, 0 and 1: the direction in which each component moves through the
      * grid, as the populations of a lattice Boltzmann method do. A component is then received only
-     * in halo cells from which a step in its direction leads into the block: below the block in
-     * dims where the direction is 1, above it where it is -1. 5 of the 19 components of D3Q19 cross
-     * a face. For at most 64 components of cells, without mirrors (DPAR_GRID_MIRROR_OFF). The list
-     * is copied. NULL sends all components everywhere. */
+     * below the block in dims where its direction is 1, and above it where it is -1. These are the
+     * halo cells from which a step leads into the block: 5 of the 19 components of D3Q19 cross a
+     * face. For at most 64 components of cells, without mirrors (DPAR_GRID_MIRROR_OFF). The list is
+     * copied. NULL sends all components everywhere. */
     const int8_t *direction;
 } dpar_grid_field;
 
@@ -682,7 +684,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
  * box: receives the range of loop indices: 0 is the first own cell, and hi is one past the last
  *      cell of the interior.
  *
- * Local. Costs O(dims). */
+ * Mirrors are those of the grid and of all fields that are known so far. Local. Costs O(dims). */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
 /* Finds box n of the boundary, which are the own cells that are not in the interior. Returns 1, or
  * 0 if there is no such box. The boundary consists of at most 2 * dims disjoint boxes, numbered
@@ -6818,7 +6820,21 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, in
  * below 1e-37 before a zero (f32), which no halo cell contains. Integers may have any value, so
  * that arrays of other types are not checked. Other allocators are not recognised. */
 
-#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+/* 1 if the 8 bytes in front of a block are those of glibc. A sanitizer has a malloc of its own,
+ * finds this mistake itself, and does not allow that these bytes are read. */
+#define DPARI_GX_KNOWS_MALLOC 0
+#if DPARI_GX_KNOWS_MALLOC
+#undef DPARI_GX_KNOWS_MALLOC
+#define DPARI_GX_KNOWS_MALLOC 1
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#undef DPARI_GX_KNOWS_MALLOC
+#define DPARI_GX_KNOWS_MALLOC 0
+#endif
+#endif
+#endif
+
+#if DPARI_GX_KNOWS_MALLOC
 /* True if some point in front of the first own point has memory, so that the 8 bytes in front of
  * it can be read. Points beyond walls may have none. */
 static DPARI_COLD int dpari_gx_has_points_before(const dpari_gx *grid, const dpari_gx_shape *shape)
@@ -6855,7 +6871,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
                                                            const void *at, const char *caller,
                                                            dpar_why *why)
 {
-#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+#if DPARI_GX_KNOWS_MALLOC
     const int64_t bytes = shape->high - shape->low;
     uint64_t size;
     int32_t k;

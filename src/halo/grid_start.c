@@ -14,7 +14,21 @@
 #include "../base/type.h"
 #include "grid_cut.h"
 
-#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+/* 1 if the 8 bytes in front of a block are those of glibc. A sanitizer has a malloc of its own,
+ * finds this mistake itself, and does not allow that these bytes are read. */
+#define DPARI_GX_KNOWS_MALLOC 0
+#if DPARI_GX_KNOWS_MALLOC
+#undef DPARI_GX_KNOWS_MALLOC
+#define DPARI_GX_KNOWS_MALLOC 1
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#undef DPARI_GX_KNOWS_MALLOC
+#define DPARI_GX_KNOWS_MALLOC 0
+#endif
+#endif
+#endif
+
+#if DPARI_GX_KNOWS_MALLOC
 /* True if some point in front of the first own point has memory, so that the 8 bytes in front of
  * it can be read. Points beyond walls may have none. */
 static DPARI_COLD int dpari_gx_has_points_before(const dpari_gx *grid, const dpari_gx_shape *shape)
@@ -51,7 +65,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_check_start(const dpari_gx *grid,
                                                            const void *at, const char *caller,
                                                            dpar_why *why)
 {
-#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
+#if DPARI_GX_KNOWS_MALLOC
     const int64_t bytes = shape->high - shape->low;
     uint64_t size;
     int32_t k;

@@ -1053,7 +1053,7 @@ static void refused_starts(dpar_comm *c)
         d.array_start = 0;
         CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
         u = (char *)calloc(8 * (size_t)(large + 2), (size_t)dpar_type_bytes(d.type));
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#if DPARI_GX_KNOWS_MALLOC
         if (i < 4) { /* integers may have any value */
             CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
             says(c->why.text, "passes the beginning of a block of malloc for the whole array");
