@@ -1088,10 +1088,23 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
                      const dpari_lanes_blocks *b)                                                  \
     static dpari_lanes table(void)                                                                 \
     {                                                                                              \
-        const dpari_lanes l = {table##_widen,   table##_thin,    table##_total,  table##_about,    \
-                               table##_product, table##_largest, table##_line,   table##_slope,    \
-                               table##_exps,    table##_logs,    table##_scores, table##_mix,      \
-                               table##_add,     table##_size,    table##_codes,  table##_values};  \
+        dpari_lanes l; /* with an initializer, compilers would put addresses into data */          \
+        l.widen = table##_widen;                                                                   \
+        l.thin = table##_thin;                                                                     \
+        l.total = table##_total;                                                                   \
+        l.about = table##_about;                                                                   \
+        l.product = table##_product;                                                               \
+        l.largest = table##_largest;                                                               \
+        l.line = table##_line;                                                                     \
+        l.slope = table##_slope;                                                                   \
+        l.exps = table##_exps;                                                                     \
+        l.logs = table##_logs;                                                                     \
+        l.scores = table##_scores;                                                                 \
+        l.mix = table##_mix;                                                                       \
+        l.add = table##_add;                                                                       \
+        l.size = table##_size;                                                                     \
+        l.codes = table##_codes;                                                                   \
+        l.values = table##_values;                                                                 \
         return l;                                                                                  \
     }
 DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, 0)
