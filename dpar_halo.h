@@ -6450,8 +6450,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
     if (status == DPAR_OK) {
         status = dpar_all_gather(comm, grid->desc.expected_count, expected, DPAR_MAX_DIMS, DPAR_I64,
                                  NULL);
-        status = status == DPAR_OK ? dpari_gx_use_expected(grid, comm, expected, grid->cuts, why)
-                                   : dpari_repeat(status, why, comm->why.text);
+        if (status == DPAR_OK) {
+            status = dpari_gx_use_expected(grid, comm, expected, grid->cuts, why);
+        } else {
+            status = dpari_repeat(status, why, comm->why.text);
+        }
         status = dpari_agree(comm, status, why); /* the array of one rank may be too large */
     }
     dpari_os_unmap(expected, bytes);
