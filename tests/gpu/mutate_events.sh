@@ -55,6 +55,7 @@ tests_of() {
     dpar_nccl.h*)
         echo '0 nccl busy'
         echo '2 nccl lends'
+        echo '0 nccl lent'
         for seed in 2 3 8; do
             for part in messages groups host ops; do echo "$seed nccl $part"; done
         done
