@@ -6826,7 +6826,7 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, in
 /* 1 if the 8 bytes in front of a block are those of glibc. A sanitizer has a malloc of its own,
  * finds this mistake itself, and does not allow that these bytes are read. */
 #define DPARI_GX_KNOWS_MALLOC 0
-#if DPARI_GX_KNOWS_MALLOC
+#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
 #undef DPARI_GX_KNOWS_MALLOC
 #define DPARI_GX_KNOWS_MALLOC 1
 #if defined(__has_feature)

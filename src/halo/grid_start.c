@@ -17,7 +17,7 @@
 /* 1 if the 8 bytes in front of a block are those of glibc. A sanitizer has a malloc of its own,
  * finds this mistake itself, and does not allow that these bytes are read. */
 #define DPARI_GX_KNOWS_MALLOC 0
-#if DPARI_GX_KNOWS_MALLOC
+#if defined(__GLIBC__) && UINTPTR_MAX > UINT32_MAX && !defined(__SANITIZE_ADDRESS__)
 #undef DPARI_GX_KNOWS_MALLOC
 #define DPARI_GX_KNOWS_MALLOC 1
 #if defined(__has_feature)
