@@ -129,13 +129,13 @@
  * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need a
- * bit for each ghost or place of a mixed array. All other memory comes from dpar_comm_alloc. It
- * is 1.2 KiB per peer and the memory of the lists, which is 4 bytes for each value sent and each
+ * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists need a bit
+ * for each ghost, or for each place of a mixed array. All other memory comes from dpar_comm_alloc.
+ * It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes for each value sent and each
  * ghost. Lists of long runs take only 8 bytes per run, and a list that is a single run takes none.
  * Packed values take three times their bytes, or four times with messages. dpar_points_make
- * temporarily needs up to 64 bytes per id, another 8 bytes if it has 32 bits, and 48 bytes per rank
- * of the communicator.
+ * temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and 48 bytes per rank of the
+ * communicator.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -250,9 +250,10 @@ typedef struct dpar_points {
  * belongs to the plan until dpar_points_free.
  *
  * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
- * out of range, received twice, or both sent and received; if comm has a device's memory; or if an
- * id has two owners or none ("id 17, ghost 3 of rank 2, is owned by no rank"). A second owner is
- * not detected if `owner` or `layout` defines the owners. Fails with DPAR_E_MISMATCH if ranks
+ * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
+ * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
+ * owners. Lists fail with DPAR_E_ARG, too, if an index is received twice, or both sent and
+ * received, since the result would depend on the order. Fails with DPAR_E_MISMATCH if ranks
  * describe different kinds of plans, or if a rank sends another number of values than its peer
  * receives. Fails with DPAR_E_RANGE if a rank has more than 2^31 - 1 values, with DPAR_E_MEMORY, or
  * with an error of the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and too small on
