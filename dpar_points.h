@@ -111,6 +111,16 @@
  *     ... the other rows ...
  *     dpar_points_free(points);
  *
+ * In some codes own values and ghosts are mixed in one array, for example because a tile is stored
+ * with its border. Set mixed_count to the size of the array in place of own_count and ghost_count,
+ * and list the places that are sent and received. All other places belong to the rank.
+ *
+ *     desc.mixed_count = 6 * 6;               a tile of 4 x 4 values with a border
+ *     desc.lists = &lists;                    receive_index has the places of the border
+ *
+ * Some ghosts may be sent by no rank, such as those of cells outside a wall. Set unsent_ghosts
+ * to 1. Exchanges then leave these ghosts as they are, and you fill them.
+ *
  * Vectors are passed to each call and may differ from call to call. Vectors from dpar_comm_alloc
  * are exchanged fastest, because peers in the same node read long runs in place. Other vectors are
  * packed into memory that those peers read. Between nodes values are sent in messages.
@@ -119,12 +129,13 @@
  * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need two
- * bits for each ghost. All other memory comes from dpar_comm_alloc. It is 1.2 KiB per peer and the
- * memory of the lists, which is 4 bytes for each value sent and each ghost. Lists of long runs take
- * only 8 bytes per run, and a list that is a single run takes none. Packed values take three times
- * their bytes, or four times with messages. dpar_points_make temporarily needs up to 64 bytes per
- * id and 48 bytes per rank of the communicator.
+ * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists need a bit
+ * for each ghost, or for each place of a mixed array. All other memory comes from dpar_comm_alloc.
+ * It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes for each value sent and each
+ * ghost. Lists of long runs take only 8 bytes per run, and a list that is a single run takes none.
+ * Packed values take three times their bytes, or four times with messages. dpar_points_make
+ * temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and 48 bytes per rank of the
+ * communicator.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -151,18 +162,21 @@ enum {
  * first send_count[0] entries of send_index are the values for peer[0], the next send_count[1]
  * those for peer[1], and so on. In the same way, the first receive_count[0] entries of
  * receive_index are the ghosts that receive the values from peer[0], in the order of that peer's
- * send_index. All arrays are copied. */
+ * send_index. All arrays are copied. Counts have 64 bits or 32 bits, as your code has them. */
 typedef struct dpar_points_lists {
     int32_t peer_count;
-    const int32_t *peer;          /* [peer_count] ranks, each once, in any order; may include this
-                                     rank */
-    const int64_t *send_count;    /* [peer_count] number of values sent to each peer */
-    const int64_t *receive_count; /* [peer_count] number of values received from each peer; must
-                                     equal what the peer sends (DPAR_E_MISMATCH) */
-    const int32_t *send_index;    /* local indices of own values; a value may be sent to several
-                                     peers */
-    const int32_t *receive_index; /* local indices of ghosts, each once; NULL means own_count,
-                                     own_count + 1, ... */
+    const int32_t *peer;            /* [peer_count] ranks, each once, in any order; may include this
+                                       rank */
+    const int64_t *send_count;      /* [peer_count] number of values sent to each peer */
+    const int64_t *receive_count;   /* [peer_count] number of values received from each peer; must
+                                       equal what the peer sends (DPAR_E_MISMATCH) */
+    const int32_t *send_index;      /* local indices of own values; a value may be sent to several
+                                       peers */
+    const int32_t *receive_index;   /* local indices of ghosts, each once; NULL means own_count,
+                                       own_count + 1, ... With mixed_count it must be set, and may
+                                       have any index that is not in send_index */
+    const int32_t *send_count32;    /* replaces send_count if your counts have 32 bits */
+    const int32_t *receive_count32; /* replaces receive_count */
 } dpar_points_lists;
 
 /* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks must
@@ -191,6 +205,16 @@ typedef struct dpar_points_desc {
     void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
     int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
                           DPAR_E_ROOM, and why->bytes is the size that is needed */
+    int64_t mixed_count;       /* with lists: size of an array in which own values and ghosts are
+                                  mixed, up to 2^31 - 1. own_count and ghost_count must then be 0,
+                                  and local indices are places of the array. 0: not mixed */
+    int32_t unsent_ghosts;     /* 1 allows ghosts that no rank sends: ids that no rank owns, whose
+                                  `owner` is then -1, or ghosts that are not in receive_index.
+                                  Exchanges leave them as they are, and
+                                  DPAR_POINTS_ORDER_BY_OWNER puts them last. 0: they are an error.
+                                  A mixed array needs no permission */
+    const int32_t *own_id32;   /* replaces own_id if your ids have 32 bits */
+    const int32_t *ghost_id32; /* replaces ghost_id */
 } dpar_points_desc;
 
 /* A vector over own values and ghosts. Zero it, then set type, data and the other fields that you
@@ -205,14 +229,17 @@ typedef struct dpar_points_field {
     int64_t component_stride; /* elements between components; 0 selects 1. For planes it is the
                                  length of a plane */
     void *data;
-    void *ghosts; /* NULL if ghosts follow the own values; otherwise ghost g is
-                     ghosts[g * stride + ...] */
+    void *ghosts; /* NULL if ghosts follow the own values or are mixed with them; otherwise ghost g
+                     is ghosts[g * stride + ...]. With mixed_count, the ghost with local index i is
+                     then ghosts[i * stride + ...] */
 } dpar_points_field;
 
 /* A plan for exchanging values of points. All fields are read-only. */
 typedef struct dpar_points {
     dpar_comm *comm;
-    int64_t own_count, ghost_count; /* number of own values and ghosts of this rank */
+    int64_t own_count, ghost_count; /* number of own values and ghosts of this rank. In a mixed
+                                       array the ghosts are the places in receive_index, and all
+                                       others are own values */
     int64_t first_id;               /* the id of own value 0 if ids are consecutive; otherwise 0 */
     int64_t global_count;           /* number of own values of all ranks together */
     int32_t peer_count;             /* number of ranks that this rank sends to or receives from,
@@ -225,11 +252,12 @@ typedef struct dpar_points {
  * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
  * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
  * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
- * owners. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or if a rank sends
- * another number of values than its peer receives. Fails with DPAR_E_RANGE if a rank has more than
- * 2^31 - 1 values, with DPAR_E_MEMORY, or with an error of the communicator. Fails with DPAR_E_ROOM
- * if desc.bytes is set and too small on some rank; why->bytes is then the number that this rank
- * needs.
+ * owners. Lists fail with DPAR_E_ARG, too, if an index is received twice, or both sent and
+ * received, since the result would depend on the order. Fails with DPAR_E_MISMATCH if ranks
+ * describe different kinds of plans, or if a rank sends another number of values than its peer
+ * receives. Fails with DPAR_E_RANGE if a rank has more than 2^31 - 1 values, with DPAR_E_MEMORY, or
+ * with an error of the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and too small on
+ * some rank; why->bytes is then the number that this rank needs.
  *
  * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is set: rank
  * hash(id) mod size knows the owner of id, and no rank knows all ids. Consecutive ids need an
@@ -262,8 +290,8 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
                                        int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
- * their ghosts, and the ghosts become 0. Until dpar_points_end neither own values nor ghosts may be
- * read or written.
+ * their ghosts, and the ghosts become 0, except for unsent ghosts. Until dpar_points_end neither
+ * own values nor ghosts may be read or written.
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
@@ -307,8 +335,12 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * message is in points->comm->why. Costs O(count). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index);
+/* Converts ids of 32 bits as dpar_points_to_local does, but index may be the array of ids. */
+DPAR_API dpar_status dpar_points_to_local32(const dpar_points *points, const int32_t *ids,
+                                            int64_t count, int32_t *index);
 /* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
  * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
+ * Unsent ghosts do not count as ghosts here, because exchanges do not change them.
  *
  * begin:    [rows + 1], index in `column` of the first entry of each row.
  * column:   [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
@@ -320,6 +352,10 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
                                                int32_t *row, int64_t *interior);
+/* Sorts rows as dpar_points_interior_rows does, for matrices whose `begin` has 32 bits. */
+DPAR_API dpar_status dpar_points_interior_rows32(const dpar_points *points, int64_t rows,
+                                                 const int32_t *begin, const int32_t *column,
+                                                 int32_t *row, int64_t *interior);
 
 /* ---- reports ---- */
 
@@ -390,7 +426,8 @@ DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 
 /* The checks of dpar_points_check. 0 is not allowed. */
 enum {
-    /* Checks nothing, but sets all ghosts to NaN (integers to all bits 1). Local. */
+    /* Checks nothing, but sets all ghosts to NaN (integers to all bits 1), except for those that no
+     * rank sends. Local. */
     DPAR_POINTS_POISON = 1,
     /* Finds a ghost that still has the value set by DPAR_POINTS_POISON. Vectors in which own values
      * have it too are not checked. Returns DPAR_E_ARG, and the message names vector, index and
@@ -640,10 +677,12 @@ typedef struct dpari_pt_mail {
 
 /* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
 DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all);
+/* Returns the sum of n counts. */
+DPARI_INTERNAL int64_t dpari_pt_total(const int64_t *count, int32_t n);
 /* Begins an all-to-all of n items: counts them by destination, exchanges the counts and allocates
  * `out` and `in`.
  *
- * to:     [n], the destination of each item.
+ * to:     [n], the destination of each item; an item with a negative one is not sent.
  * each:   how many numbers an item has.
  * status: an earlier error of this rank, which all ranks then return.
  *
@@ -703,6 +742,7 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
  *     points_order    sorts, and allocates temporary memory
  *     points_mail     sends items whose counts only the senders know
  *     points_list     stores lists of indices, and copies the values at these indices
+ *     points_widen    copies a description, with 32-bit ids and counts converted to 64 bits
  *     points_owner    finds out which ranks own and read an id
  *     points_run      packs and takes the values of exchanges that ../exchange runs
  *     points          checks descriptions, makes plans, converts ids
@@ -800,6 +840,11 @@ typedef struct dpari_points {
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
     int32_t messages_to; /* number of peers that do not share memory */
+    int32_t mixed;       /* 1 if own values and ghosts are mixed in one array */
+    int64_t first_ghost; /* the local index where the array of ghosts begins: own_count, or 0 if
+                            they are mixed */
+    uint64_t *received;  /* a bit for each local index from first_ghost on: 1 if exchanges set it;
+                            NULL if they set all of them */
     int64_t run_bytes;
     dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
     int32_t has_layout;
@@ -824,6 +869,30 @@ typedef struct dpari_points {
 DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
     return (dpari_points *)(uintptr_t)points;
+}
+
+/* True if exchanges set the value at local index i. */
+DPARI_FN int dpari_pt_is_received(const dpari_points *plan, int64_t i)
+{
+    const int64_t g = i - plan->first_ghost;
+    if (g < 0 || !plan->received) {
+        return g >= 0;
+    }
+    return (int)(plan->received[g / 64] >> g % 64 & 1);
+}
+
+/* Notes that exchanges set the value of ghost g, which counts from first_ghost on. Returns 1 if
+ * this was noted before. */
+DPARI_FN int dpari_pt_set_received(dpari_points *plan, int64_t g)
+{
+    const uint64_t bit = UINT64_C(1) << g % 64;
+    int before;
+    if (!plan->received) {
+        return 0;
+    }
+    before = (plan->received[g / 64] & bit) != 0;
+    plan->received[g / 64] |= bit;
+    return before;
 }
 
 /* True if the exchange in progress is an adjoint. */
@@ -871,6 +940,22 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
            values * size >= runs * plan->run_bytes &&
            (!plan->x.world->crowded || values * size >= DPARI_PT_CROWDED);
 }
+
+/* ==== points/points_widen.h ==== */
+
+/* points_widen - copies the description of a plan in the form that planning uses: ids and counts
+ * have 64 bits, and a mixed array has no own values in front. Private. */
+
+/* The copy of a description. Zero it before dpari_pt_widen. */
+typedef struct dpari_pt_wide {
+    dpar_points_desc desc; /* if mixed_count is set, own_count is 0 and ghost_count mixed_count */
+    dpar_points_lists lists;
+    dpari_po_pages pages; /* the converted ids and counts, which the caller frees */
+} dpari_pt_wide;
+
+/* Checks the counts of a description, and copies it. Local. */
+DPARI_INTERNAL dpar_status dpari_pt_widen(dpari_pt_wide *wide, const dpar_comm *comm,
+                                          const dpar_points_desc *desc, dpar_why *why);
 
 /* ==== points/points_owner.h ==== */
 
@@ -1069,6 +1154,16 @@ DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n
     }
 }
 
+DPARI_INTERNAL int64_t dpari_pt_total(const int64_t *count, int32_t n)
+{
+    int64_t all = 0;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        all += count[i];
+    }
+    return all;
+}
+
 /* Allocates memory for n numbers. */
 static dpar_status dpari_pt_numbers(dpar_comm *comm, int64_t n, void **memory, dpar_why *why)
 {
@@ -1093,7 +1188,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_co
         return status;
     }
     for (i = 0; i < n; i++) {
-        mail->count[to[i]] += each;
+        if (to[i] >= 0) {
+            mail->count[to[i]] += each;
+        }
     }
     status = dpari_po_explain(
         comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
@@ -1438,6 +1535,88 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
     }
 }
 
+/* ==== points/points_widen.c ==== */
+
+/* Copies a description, and converts 32-bit ids and counts to 64 bits, so that planning has only
+ * one form of each. The converted arrays exist only during planning. Called by points.c. */
+
+/* Checks the counts, so that arrays of these lengths can be read. */
+static DPARI_COLD dpar_status dpari_pt_check_counts(const dpar_comm *comm,
+                                                    const dpar_points_desc *desc, dpar_why *why)
+{
+    if (desc->own_count < 0 || desc->ghost_count < 0 || desc->mixed_count < 0) {
+        return dpari_wrong(why, "own_count %ld or ghost_count %ld or mixed_count %ld is negative",
+                           desc->own_count, desc->ghost_count, desc->mixed_count);
+    }
+    if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count ||
+        desc->mixed_count > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "own_count %ld and ghost_count %ld are more than %d together, or "
+                         "mixed_count %ld is more",
+                         desc->own_count, desc->ghost_count, (int32_t)INT32_MAX, desc->mixed_count);
+    }
+    if (desc->mixed_count > 0 && (desc->own_count + desc->ghost_count > 0 || !desc->lists)) {
+        return dpari_wrong(why,
+                           "mixed_count is %ld: lists must be set, own_count %ld and ghost_count "
+                           "%ld must be 0",
+                           desc->mixed_count, desc->own_count, desc->ghost_count);
+    }
+    if (desc->lists && (desc->lists->peer_count < 0 || desc->lists->peer_count > comm->size)) {
+        return dpari_wrong(why, "peer_count is %d, but there are %d ranks", desc->lists->peer_count,
+                           comm->size);
+    }
+    return DPAR_OK;
+}
+
+/* Replaces *array by the converted `narrow`, unless that is NULL. */
+static DPARI_COLD void dpari_pt_widen_array(dpari_pt_wide *wide, const int64_t **array,
+                                            const int32_t *narrow, int64_t n, const char *name,
+                                            dpar_status *status, dpar_why *why)
+{
+    int64_t *to, i;
+    if (!narrow || *status != DPAR_OK) {
+        return;
+    }
+    if (*array) {
+        *status = dpari_wrong(why, "%s and %s32 are both set, but only one of them is allowed",
+                              name, name);
+        return;
+    }
+    to = (int64_t *)dpari_po_take(&wide->pages, n, 8, status, why);
+    for (i = 0; i < n && to; i++) {
+        to[i] = narrow[i];
+    }
+    *array = to;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_widen(dpari_pt_wide *wide, const dpar_comm *comm,
+                                                     const dpar_points_desc *desc, dpar_why *why)
+{
+    dpar_status status = dpari_pt_check_counts(comm, desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    wide->desc = *desc;
+    if (desc->lists) {
+        const int32_t peers = desc->lists->peer_count;
+        wide->lists = *desc->lists;
+        wide->desc.lists = &wide->lists;
+        dpari_pt_widen_array(wide, &wide->lists.send_count, desc->lists->send_count32, peers,
+                             "send_count", &status, why);
+        dpari_pt_widen_array(wide, &wide->lists.receive_count, desc->lists->receive_count32, peers,
+                             "receive_count", &status, why);
+    } else {
+        dpari_pt_widen_array(wide, &wide->desc.own_id, desc->own_id32, desc->own_count, "own_id",
+                             &status, why);
+        dpari_pt_widen_array(wide, &wide->desc.ghost_id, desc->ghost_id32, desc->ghost_count,
+                             "ghost_id", &status, why);
+    }
+    if (desc->mixed_count > 0) {
+        wide->desc.ghost_count = desc->mixed_count;
+    }
+    return status;
+}
+
 /* ==== points/points_owner.c ==== */
 
 /* Finds the owner of each ghost, and the ranks that read each own value. points_owner.h describes
@@ -1558,8 +1737,9 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
 static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
                                      dpar_why *why)
 {
-    return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
-                       plan->head.comm->rank);
+    return dpari_wrong(
+        why, "id %ld, ghost %ld of rank %d, is owned by no rank, which needs unsent_ghosts", id,
+        ghost, plan->head.comm->rank);
 }
 
 /* Returns the last of n ranks whose first id is at most `id`, by bisection. */
@@ -1598,10 +1778,12 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     plan->head.first_id = count[comm->size + comm->rank];
     for (g = 0; g < desc->ghost_count && status == DPAR_OK; g++) {
         const int64_t id = desc->ghost_id[g];
-        if (id < 0 || id >= all) {
-            status = dpari_pt_no_owner(plan, id, g, why);
-        } else {
+        if (id >= 0 && id < all) {
             owner[g] = dpari_pt_holder(count + comm->size, comm->size, id);
+        } else if (desc->unsent_ghosts) {
+            owner[g] = -1;
+        } else {
+            status = dpari_pt_no_owner(plan, id, g, why);
         }
     }
     dpar_comm_release(comm, memory);
@@ -1615,7 +1797,7 @@ static int32_t dpari_pt_layout_owner(const dpar_layout *layout, int64_t id)
     return dpari_pt_element(layout, id, index) ? dpar_layout_owner(layout, index, 0, NULL) : -1;
 }
 
-/* Takes the owners of ghosts from desc.owner or desc.layout. */
+/* Takes the owners of ghosts from desc.owner or desc.layout; -1 if there is none. */
 static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
@@ -1623,6 +1805,9 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
     for (g = 0; g < desc->ghost_count; g++) {
         const int64_t id = desc->ghost_id[g];
         owner[g] = desc->owner ? desc->owner[g] : dpari_pt_layout_owner(desc->layout, id);
+        if (owner[g] == -1 && desc->unsent_ghosts) {
+            continue;
+        }
         if (!desc->owner && owner[g] < 0) {
             return dpari_pt_no_owner(plan, id, g, why);
         }
@@ -1644,14 +1829,16 @@ static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t 
 }
 
 /* Stores each of n numbers in the part of mail->out for its destination. Replaces the destination
- * in `to` by the place in mail->out. */
+ * in `to` by the place in mail->out, unless it is negative. */
 static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n, int32_t *to)
 {
     int64_t i, *next = mail->count + mail->comm->size;
     for (i = 0; i < n; i++) {
-        const int64_t at = next[to[i]]++;
-        mail->out[at] = number[i];
-        to[i] = (int32_t)at;
+        if (to[i] >= 0) {
+            const int64_t at = next[to[i]]++;
+            mail->out[at] = number[i];
+            to[i] = (int32_t)at;
+        }
     }
 }
 
@@ -1726,7 +1913,7 @@ static dpar_status dpari_pt_ask_all(const dpari_pt_table *homed, const dpari_poi
     }
     for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
         owner[i] = (int32_t)mail.out[to[i]];
-        if (owner[i] < 0) {
+        if (owner[i] < 0 && !desc->unsent_ghosts) {
             status = dpari_pt_no_owner(plan, desc->ghost_id[i], i, why);
         }
     }
@@ -1818,28 +2005,39 @@ static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mai
 
 /* Sets the list of ghosts that receive the values of each rank, and enters ghosts in the table.
  *
- * to: the place of each ghost in mail->out.
+ * to: the place of each ghost in mail->out; negative if no rank sends it.
  *
  * With DPAR_POINTS_ORDER_BY_OWNER the ids for each rank are sorted first. Ghosts are then numbered
- * in that order, so that each rank's ghosts are consecutive. */
+ * in that order, so that each rank's ghosts are consecutive; those that no rank sends are last. */
 static void dpari_pt_set_places(dpari_points *plan, const dpar_points_desc *desc,
                                 dpari_pt_mail *mail, const int32_t *to, int32_t *spare,
                                 int64_t *spare_id, dpari_pt_both *both)
 {
-    int64_t g, at = 0;
+    const int sorted = desc->order == DPAR_POINTS_ORDER_BY_OWNER;
+    int64_t g, at = 0, unsent = mail->outs;
     int32_t r;
     for (g = 0; g < desc->ghost_count; g++) {
-        both->receive_at[to[g]] = (int32_t)g;
+        if (to[g] >= 0) {
+            both->receive_at[to[g]] = (int32_t)g;
+        }
     }
-    for (r = 0; r < mail->comm->size && desc->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
+    for (r = 0; r < mail->comm->size && sorted; r++) {
         dpari_pt_sort(mail->out + at, both->receive_at + at, mail->count[r], spare_id, spare);
         at += mail->count[r];
     }
+    for (g = 0; g < mail->outs; g++) {
+        if (sorted) {
+            (void)dpari_pt_put(&plan->table, mail->out[g], desc->own_count + g);
+            both->receive_at[g] = (int32_t)g;
+        }
+        dpari_pt_set_received(plan, both->receive_at[g]);
+    }
     for (g = 0; g < desc->ghost_count; g++) {
-        const int sorted = desc->order == DPAR_POINTS_ORDER_BY_OWNER;
-        (void)dpari_pt_put(&plan->table, sorted ? mail->out[g] : desc->ghost_id[g],
-                           desc->own_count + g);
-        both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
+        if (!sorted) {
+            (void)dpari_pt_put(&plan->table, desc->ghost_id[g], desc->own_count + g);
+        } else if (to[g] < 0) {
+            (void)dpari_pt_put(&plan->table, desc->ghost_id[g], desc->own_count + unsent++);
+        }
     }
 }
 
@@ -1943,12 +2141,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
 {
     const dpar_points_lists *lists = desc->lists;
     const int32_t size = plan->head.comm->size;
-    int64_t sent = 0, *announced;
+    const int64_t sent = dpari_pt_total(lists->send_count, lists->peer_count);
+    int64_t *announced;
     dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < lists->peer_count; i++) {
-        sent += lists->send_count[i];
-    }
     announced = (int64_t *)dpari_po_take(&both->pages, 2 * (int64_t)size, 8, &status, why);
     both->receive_at = (int32_t *)dpari_po_take(&both->pages, desc->ghost_count, 4, &status, why);
     dpari_pt_take_both(both, sent, size, &status, why);
@@ -2024,7 +2220,7 @@ static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_fi
     to->own = (unsigned char *)field->data;
     to->ghosts = (unsigned char *)field->ghosts;
     if (field->ghosts == NULL && field->data != NULL) {
-        to->ghosts = to->own + plan->head.own_count * to->stride;
+        to->ghosts = to->own + plan->first_ghost * to->stride;
     }
 }
 
@@ -2694,6 +2890,7 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
                                        int32_t i, int64_t sent, dpar_why *why)
 {
     const dpar_points_lists *lists = desc->lists;
+    const int64_t sendable = desc->mixed_count > 0 ? desc->mixed_count : desc->own_count;
     int64_t k;
     int32_t j;
     if (lists->peer[i] < 0 || lists->peer[i] >= comm->size || lists->send_count[i] < 0 ||
@@ -2711,9 +2908,30 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
         }
     }
     for (k = sent; k < sent + lists->send_count[i]; k++) {
-        if (lists->send_index[k] < 0 || lists->send_index[k] >= desc->own_count) {
-            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but own_count is %ld", k,
-                               lists->peer[i], lists->send_index[k], desc->own_count);
+        if (lists->send_index[k] < 0 || lists->send_index[k] >= sendable) {
+            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but %s is %ld", k,
+                               lists->peer[i], lists->send_index[k],
+                               desc->mixed_count > 0 ? "mixed_count" : "own_count", sendable);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Checks receive_index, except whether a ghost is listed twice. received: its length. */
+static dpar_status dpari_pt_check_receive_index(const dpar_points_desc *desc, int64_t received,
+                                                dpar_why *why)
+{
+    const int32_t *index = desc->lists->receive_index;
+    const int64_t all = desc->own_count + desc->ghost_count;
+    int64_t k;
+    if (desc->mixed_count > 0 && received > 0 && !index) {
+        return dpari_wrong(why, "receive_index is NULL, but mixed_count is %ld", all);
+    }
+    for (k = 0; k < received && index; k++) {
+        if (index[k] < desc->own_count || index[k] >= all) {
+            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld%s", k,
+                               index[k], desc->own_count, all - 1,
+                               desc->mixed_count > 0 ? "" : "; mixed_count allows any other place");
         }
     }
     return DPAR_OK;
@@ -2725,10 +2943,10 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
                                         dpar_why *why)
 {
     const dpar_points_lists *lists = desc->lists;
-    int64_t sent = 0, received = 0, k;
+    const int partial = desc->mixed_count > 0 || desc->unsent_ghosts;
+    int64_t sent = 0, received = 0;
     int32_t i;
-    if (lists->peer_count < 0 ||
-        (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count))) {
+    if (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count)) {
         return dpari_wrong(why, "peer_count is %d, and peer, send_count or receive_count is NULL",
                            lists->peer_count);
     }
@@ -2747,20 +2965,14 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
             break;
         }
     }
-    if (received != desc->ghost_count) {
+    if (received > desc->ghost_count || (received < desc->ghost_count && !partial)) {
         return dpari_wrong(
-            why, "the receive_counts add up to %ld (send_counts: %ld), but ghost_count is %ld",
-            received, sent, desc->ghost_count);
+            why, "the receive_counts add up to %ld (send_counts: %ld), but %s is %ld%s", received,
+            sent, desc->mixed_count > 0 ? "mixed_count" : "ghost_count", desc->ghost_count,
+            received < desc->ghost_count ? "; if no rank sends the other ghosts, set unsent_ghosts"
+                                         : "");
     }
-    for (k = 0; k < received && lists->receive_index; k++) {
-        if (lists->receive_index[k] < desc->own_count ||
-            lists->receive_index[k] >= desc->own_count + desc->ghost_count) {
-            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld", k,
-                               lists->receive_index[k], desc->own_count,
-                               desc->own_count + desc->ghost_count - 1);
-        }
-    }
-    return DPAR_OK;
+    return dpari_pt_check_receive_index(desc, received, why);
 }
 
 /* Checks that own_count is the number of elements that the layout assigns to this rank. */
@@ -2777,20 +2989,12 @@ static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_point
     return DPAR_OK;
 }
 
-/* Checks the description of this rank, except for the contents of own_id and ghost_id. */
+/* Checks the widened description of this rank, except for its counts and the contents of own_id and
+ * ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
                                   dpar_why *why)
 {
     dpar_status status;
-    if (desc->own_count < 0 || desc->ghost_count < 0) {
-        return dpari_wrong(why, "own_count %ld or ghost_count %ld is negative", desc->own_count,
-                           desc->ghost_count);
-    }
-    if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "own_count %ld and ghost_count %ld are more than %d together",
-                         desc->own_count, desc->ghost_count, (int32_t)INT32_MAX);
-    }
     if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
         desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
         return dpari_wrong(
@@ -2810,38 +3014,51 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Checks that receive_index lists no ghost twice. It has as many entries as there are ghosts, so
- * that each ghost is then listed once. seen: a zeroed bit for each ghost. */
-static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
+/* Checks that receive_index lists no ghost twice, and that no value of a mixed array is both sent
+ * and received. Notes in the plan which ghosts are received. */
+static dpar_status dpari_pt_check_places(dpari_points *plan, const dpar_points_desc *desc,
                                          dpar_why *why)
 {
+    const dpar_points_lists *lists = desc->lists;
+    const int64_t received = dpari_pt_total(lists->receive_count, lists->peer_count);
+    const int64_t sent = dpari_pt_total(lists->send_count, lists->peer_count);
     int64_t k;
-    for (k = 0; k < desc->ghost_count && desc->lists->receive_index; k++) {
-        const int64_t g = desc->lists->receive_index[k] - desc->own_count;
-        if (seen[g / 64] >> g % 64 & 1) {
+    for (k = 0; k < received; k++) {
+        const int64_t g = lists->receive_index ? lists->receive_index[k] - desc->own_count : k;
+        if (dpari_pt_set_received(plan, g)) {
             return dpari_wrong(why, "receive_index lists %ld twice", g + desc->own_count);
         }
-        seen[g / 64] |= UINT64_C(1) << g % 64;
+    }
+    for (k = 0; k < sent && desc->mixed_count > 0; k++) {
+        if (dpari_pt_is_received(plan, lists->send_index[k])) {
+            return dpari_wrong(why,
+                               "send_index[%ld] is %d, which receive_index lists too: a value that "
+                               "is sent must not be received in the same exchange",
+                               k, lists->send_index[k]);
+        }
     }
     return DPAR_OK;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Divides the memory of a plan into the plan and its table, whose memory first holds the bits of
- * dpari_pt_check_places. If memory is NULL, only counts the bytes and returns NULL. */
+/* Divides the memory of a plan into the plan, its table and, if it is needed, a bit for each ghost.
+ * If memory is NULL, only counts the bytes and returns NULL. */
 static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
     dpari_room room;
     dpari_points *plan;
     dpari_pt_entry *entry;
-    const int64_t bits = desc->lists ? (desc->ghost_count + 63) / 64 : 0;
+    uint64_t *received;
+    const int64_t bits = desc->lists || desc->unsent_ghosts ? (desc->ghost_count + 63) / 64 : 0;
     room.at = (unsigned char *)memory;
     room.used = 0;
     plan = (dpari_points *)dpari_room_take(&room, 1, sizeof *plan);
-    entry = (dpari_pt_entry *)dpari_room_take(
-        &room, dpari_pt_table_room(dpari_pt_table_ids(desc)) + bits, sizeof *entry);
+    entry = (dpari_pt_entry *)dpari_room_take(&room, dpari_pt_table_room(dpari_pt_table_ids(desc)),
+                                              sizeof *entry);
+    received = (uint64_t *)dpari_room_take(&room, bits, sizeof *received);
     if (plan) {
+        plan->received = bits > 0 ? received : NULL;
         plan->table.entry = entry;
         plan->table.mask = -1;
     }
@@ -2864,6 +3081,7 @@ enum {
 };
 typedef struct dpari_pt_given {
     const dpar_points_desc *desc;
+    int64_t own_count, ghost_count; /* as the public struct has them */
     int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
@@ -2901,7 +3119,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
     all[DPARI_PT_NO_OWNER] = desc->ghost_count > 0 && !desc->owner;
     status = dpar_all_reduce(comm, all, all, DPARI_PT_GLOBAL_COUNT, DPAR_I64, DPAR_MAX, NULL);
     if (status == DPAR_OK) {
-        status = dpar_all_reduce(comm, &desc->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
+        status = dpar_all_reduce(comm, &given->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
                                  DPAR_SUM, NULL);
     }
     if (status != DPAR_OK) {
@@ -3115,8 +3333,10 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
 {
     const dpar_points_desc *desc = given->desc;
     plan->head.comm = comm;
-    plan->head.own_count = desc->own_count;
-    plan->head.ghost_count = desc->ghost_count;
+    plan->head.own_count = given->own_count;
+    plan->head.ghost_count = given->ghost_count;
+    plan->mixed = desc->mixed_count > 0;
+    plan->first_ghost = desc->own_count;
     plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
     plan->x.comm = comm;
     plan->x.name = "points";
@@ -3146,7 +3366,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     dpar_status status;
     dpari_zero(&both, sizeof both);
     if (desc->lists) {
-        status = dpari_pt_check_places(desc, (uint64_t *)(void *)plan->table.entry, why);
+        status = dpari_pt_check_places(plan, desc, why);
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
         if (status == DPAR_OK) {
             status = dpari_pt_by_lists(plan, desc, &both, why);
@@ -3161,48 +3381,55 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     return status;
 }
 
-/* Checks what this rank passes, and provides the memory of the plan. Local. */
+/* Checks and widens what this rank passes, and provides the memory of the plan. Local. */
 static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
-                                    dpar_points **points, int64_t *need, void **memory,
-                                    dpar_why *why)
+                                    dpari_pt_wide *wide, dpari_pt_given *given, int64_t *need,
+                                    void **memory, dpar_why *why)
 {
     dpar_status status;
-    if (!desc || !points) {
+    if (!desc) {
         return dpari_wrong(why, "dpar_points_make: desc or points is NULL");
     }
-    status = dpari_pt_check(comm, desc, why);
+    status = dpari_pt_widen(wide, comm, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_pt_check(comm, &wide->desc, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpari_pt_layout(desc, NULL, need);
+    given->own_count = wide->desc.own_count;
+    given->ghost_count = wide->desc.ghost_count;
+    if (desc->mixed_count > 0) {
+        given->ghost_count = dpari_pt_total(wide->lists.receive_count, wide->lists.peer_count);
+        given->own_count = desc->mixed_count - given->ghost_count;
+    }
+    (void)dpari_pt_layout(&wide->desc, NULL, need);
     return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "points", memory, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
-                                                 dpar_points **points, dpar_why *why)
+/* Makes a plan as dpar_points_make does. wide: zeroed memory for a copy of desc. */
+static DPARI_COLD dpar_status dpari_pt_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                            dpari_pt_wide *wide, dpar_points **points,
+                                            dpar_why *why)
 {
     dpari_pt_given given;
     dpari_points *plan;
     void *memory = NULL;
     int64_t need = 0;
     dpar_status status;
-    if (!comm) {
-        return dpari_wrong(why, "dpar_points_make: comm is NULL");
-    }
-    why = dpari_why_of(comm, why);
     dpari_zero(&given, sizeof given);
-    given.desc = desc;
-    status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);
+    given.desc = &wide->desc;
+    status = dpari_pt_prepare(comm, points ? desc : NULL, wide, &given, &need, &memory, why);
     status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
     if (status == DPAR_OK) {
         status = dpari_pt_kinds(comm, &given, why);
     }
     if (status == DPAR_OK) {
         dpari_zero(memory, (size_t)need);
-        plan = dpari_pt_layout(desc, memory, &need);
+        plan = dpari_pt_layout(given.desc, memory, &need);
         plan->owned = desc->memory == NULL ? memory : NULL;
         dpari_pt_set(plan, comm, &given);
-        status = dpari_pt_connect(plan, desc, why);
+        status = dpari_pt_connect(plan, given.desc, why);
     }
     if (status != DPAR_OK) {
         return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, need, why);
@@ -3211,71 +3438,114 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     return DPAR_OK;
 }
 
+DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                                 dpar_points **points, dpar_why *why)
+{
+    dpari_pt_wide wide;
+    dpar_status status;
+    if (!comm) {
+        return dpari_wrong(why, "dpar_points_make: comm is NULL");
+    }
+    dpari_zero(&wide, sizeof wide);
+    status = dpari_pt_make(comm, desc, &wide, points, dpari_why_of(comm, why));
+    dpari_po_free(&wide.pages);
+    return status;
+}
+
 /* ---- numbering ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
-                                          int64_t count, int32_t *index)
+/* Converts ids, of which one of the two arrays is NULL. */
+static dpar_status dpari_pt_convert(const dpar_points *points, const int64_t *ids,
+                                    const int32_t *ids32, int64_t count, int32_t *index)
 {
     const dpari_points *plan = dpari_pt_of(points);
-    int64_t i, lost = -1; /* the first id that is unknown */
+    int64_t i, lost = -1, unknown = 0; /* the first id that is unknown, and its place */
     if (!points) {
         return DPAR_E_ARG;
     }
-    if (plan->listed || (count > 0 && (!ids || !index))) {
+    if (plan->listed || (count > 0 && ((!ids && !ids32) || !index))) {
         return dpari_comm_wrong(
             points->comm,
             "dpar_points_to_local: the plan is by lists, without ids, or ids or index is NULL");
     }
     for (i = 0; i < count; i++) {
-        index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
+        const int64_t id = ids ? ids[i] : ids32[i];
+        index[i] = (int32_t)dpari_pt_index(plan, id);
         if (index[i] < 0 && lost < 0) {
             lost = i;
+            unknown = id;
         }
     }
     if (lost >= 0) {
         return dpari_comm_wrong(points->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
-                                lost, ids[lost], points->comm->rank);
+                                lost, unknown, points->comm->rank);
     }
     return DPAR_OK;
 }
 
-/* Returns 1 if row i reads a ghost, otherwise 0; -1 if a column is not a local index. */
-static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
-                                const int32_t *column, int64_t i)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index)
 {
-    int64_t k;
+    return dpari_pt_convert(points, ids, NULL, count, index);
+}
+
+DPAR_API dpar_status dpar_points_to_local32(const dpar_points *points, const int32_t *ids,
+                                            int64_t count, int32_t *index)
+{
+    return dpari_pt_convert(points, NULL, ids, count, index);
+}
+
+/* The rows of a sparse matrix. One of begin and begin32 is NULL. */
+typedef struct dpari_pt_rows {
+    const int64_t *begin;
+    const int32_t *begin32, *column;
+} dpari_pt_rows;
+
+/* Returns the index of the first entry of row i. */
+static int64_t dpari_pt_row_begin(const dpari_pt_rows *of, int64_t i)
+{
+    return of->begin ? of->begin[i] : of->begin32[i];
+}
+
+/* Returns 1 if row i reads a ghost that exchanges set, otherwise 0; -1 if a column is not a local
+ * index, or if the row ends before it begins. */
+static int dpari_pt_reads_ghost(const dpar_points *points, const dpari_pt_rows *of, int64_t i)
+{
+    const int64_t end = dpari_pt_row_begin(of, i + 1);
+    int64_t k = dpari_pt_row_begin(of, i);
     int reads = 0;
-    for (k = begin[i]; k < begin[i + 1]; k++) {
-        if (column[k] < 0 || column[k] >= points->own_count + points->ghost_count) {
+    if (k > end || (k < end && !of->column)) {
+        return -1;
+    }
+    for (; k < end; k++) {
+        if (of->column[k] < 0 || of->column[k] >= points->own_count + points->ghost_count) {
             return -1;
         }
-        reads |= column[k] >= points->own_count;
+        reads |= dpari_pt_is_received(dpari_pt_of(points), of->column[k]);
     }
     return reads;
 }
 
-DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
-                                               const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *interior)
+/* Sorts rows as dpar_points_interior_rows does. */
+static dpar_status dpari_pt_sort_rows(const dpar_points *points, int64_t rows,
+                                      const dpari_pt_rows *of, int32_t *row, int64_t *interior)
 {
     int64_t i, n = 0, boundary;
     if (!points) {
         return DPAR_E_ARG;
     }
-    if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
+    if (rows < 0 || rows > INT32_MAX || !interior ||
+        (rows > 0 && ((!of->begin && !of->begin32) || !row))) {
         return dpari_comm_wrong(
             points->comm, "dpar_points_interior_rows: rows is %ld, or a pointer is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
-        int reads = -1;
-        if (begin[i + 1] == begin[i] || (begin[i + 1] > begin[i] && column)) {
-            reads = dpari_pt_reads_ghost(points, begin, column, i);
-        }
+        const int reads = dpari_pt_reads_ghost(points, of, i);
         if (reads < 0) {
             return dpari_comm_wrong(points->comm,
                                     "row %ld (columns %ld to %ld) has a column that is not a local "
                                     "index below %ld, or begin descends",
-                                    i, begin[i], begin[i + 1] - 1,
+                                    i, dpari_pt_row_begin(of, i), dpari_pt_row_begin(of, i + 1) - 1,
                                     points->own_count + points->ghost_count);
         }
         n += !reads;
@@ -3284,13 +3554,29 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
     boundary = n;
     n = 0;
     for (i = 0; i < rows; i++) {
-        if (dpari_pt_reads_ghost(points, begin, column, i)) {
+        if (dpari_pt_reads_ghost(points, of, i)) {
             row[boundary++] = (int32_t)i;
         } else {
             row[n++] = (int32_t)i;
         }
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
+                                               const int64_t *begin, const int32_t *column,
+                                               int32_t *row, int64_t *interior)
+{
+    const dpari_pt_rows of = {begin, NULL, column};
+    return dpari_pt_sort_rows(points, rows, &of, row, interior);
+}
+
+DPAR_API dpar_status dpar_points_interior_rows32(const dpar_points *points, int64_t rows,
+                                                 const int32_t *begin, const int32_t *column,
+                                                 int32_t *row, int64_t *interior)
+{
+    const dpari_pt_rows of = {NULL, begin, column};
+    return dpari_pt_sort_rows(points, rows, &of, row, interior);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -3398,10 +3684,12 @@ static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_poin
     const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t within = component * apart;
-    if (index < points->own_count || !field->ghosts) {
+    const dpari_points *plan = dpari_pt_of(points);
+    if (!field->ghosts || index < plan->first_ghost ||
+        (plan->mixed && !dpari_pt_is_received(plan, index))) {
         return (unsigned char *)field->data + bytes * (index * stride + within);
     }
-    return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
+    return (unsigned char *)field->ghosts + bytes * ((index - plan->first_ghost) * stride + within);
 }
 
 /* True if all bits of a number are 1, which is a NaN in every type of floats. */
@@ -3413,15 +3701,20 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* Returns the first of the points [from, to) of a vector that has a poisoned number, or -1 if there
- * is none. With write 1, poisons all numbers of these points instead. */
+/* Returns the first index of a vector that has a poisoned number, or -1 if there is none. With
+ * write 1, poisons all numbers instead.
+ *
+ * received: 1 selects the ghosts that exchanges set, 0 all other values. */
 static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
-                               int64_t from, int64_t to, int write)
+                               int received, int write)
 {
     const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
-    for (i = from; i < to; i++) {
+    for (i = 0; i < points->own_count + points->ghost_count; i++) {
+        if (dpari_pt_is_received(dpari_pt_of(points), i) != received) {
+            continue;
+        }
         for (k = 0; k < dpari_pt_components(field); k++) {
             unsigned char *at = dpari_pt_number(points, field, i, k);
             for (b = 0; b < bytes && write; b++) {
@@ -3442,12 +3735,11 @@ static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_point
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        const int64_t at = dpari_pt_poison(points, &fields[i], points->own_count,
-                                           points->own_count + points->ghost_count, 0);
-        if (at >= 0 && dpari_pt_poison(points, &fields[i], 0, points->own_count, 0) < 0) {
+        const int64_t at = dpari_pt_poison(points, &fields[i], 1, 0);
+        if (at >= 0 && dpari_pt_poison(points, &fields[i], 0, 0) < 0) {
             return dpari_wrong(why,
                                "vector %d: ghost %ld, local index %ld of rank %d, is not filled", i,
-                               at - points->own_count, at, points->comm->rank);
+                               at - dpari_pt_of(points)->first_ghost, at, points->comm->rank);
         }
     }
     return DPAR_OK;
@@ -3457,11 +3749,12 @@ static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_point
 static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field *field,
                               const dpar_points_field *copy)
 {
+    const dpari_points *plan = dpari_pt_of(points);
     const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
-    for (i = points->own_count; i < points->own_count + points->ghost_count; i++) {
-        for (k = 0; k < dpari_pt_components(field); k++) {
+    for (i = 0; i < points->own_count + points->ghost_count; i++) {
+        for (k = 0; k < dpari_pt_components(field) && dpari_pt_is_received(plan, i); k++) {
             const unsigned char *here = dpari_pt_number(points, field, i, k);
             const unsigned char *came = dpari_pt_number(points, copy, i, k);
             for (b = 0; b < bytes; b++) {
@@ -3483,8 +3776,9 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
     const int64_t n = dpari_pt_components(field);
     const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
-    const int64_t numbers =
-        (points->ghost_count > 0 ? points->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
+    const int64_t first = dpari_pt_of(points)->first_ghost;
+    const int64_t ghosts = dpari_most(points->own_count + points->ghost_count - first, 1);
+    const int64_t numbers = (ghosts - 1) * stride + (n - 1) * apart + 1;
     int64_t at = -1;
     dpar_status status =
         dpar_comm_alloc(points->comm, numbers * dpar_type_bytes(field->type), &copy.ghosts);
@@ -3501,7 +3795,7 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
         status =
             dpari_say(DPAR_E_MISMATCH, why,
                       "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
-                      i, at - points->own_count, at, points->comm->rank);
+                      i, at - first, at, points->comm->rank);
     }
     dpar_comm_release(points->comm, copy.ghosts);
     return dpari_agree(points->comm, status, why);
@@ -3550,8 +3844,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
     }
     for (i = 0; i < n; i++) {
         if (what == DPAR_POINTS_POISON) {
-            (void)dpari_pt_poison(points, &fields[i], points->own_count,
-                                  points->own_count + points->ghost_count, 1);
+            (void)dpari_pt_poison(points, &fields[i], 1, 1);
             continue;
         }
         status = dpari_pt_compare(points, &fields[i], i, why);

@@ -1142,6 +1142,8 @@ module dpar
         type(c_ptr) :: send_index = c_null_ptr
         ! local indices of ghosts, each once.
         type(c_ptr) :: receive_index = c_null_ptr
+        type(c_ptr) :: send_count32 = c_null_ptr ! replaces send_count if your counts have 32 bits
+        type(c_ptr) :: receive_count32 = c_null_ptr ! replaces receive_count
     end type
 
     ! The points of this rank. Zero it, then set own_count, and either ids or lists.
@@ -1169,6 +1171,12 @@ module dpar
         ! size of memory. With memory NULL and bytes 1, dpar_points_make fails with DPAR_E_ROOM, and
         ! why->bytes is the size that is needed
         integer(c_int64_t) :: bytes = 0
+        ! with lists: size of an array in which own values and ghosts are mixed, up to 2^31 - 1.
+        integer(c_int64_t) :: mixed_count = 0
+        ! 1 allows ghosts that no rank sends.
+        integer(c_int32_t) :: unsent_ghosts = 0
+        type(c_ptr) :: own_id32 = c_null_ptr ! replaces own_id if your ids have 32 bits
+        type(c_ptr) :: ghost_id32 = c_null_ptr ! replaces ghost_id
     end type
 
     ! A vector over own values and ghosts.
@@ -1180,14 +1188,15 @@ module dpar
         ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
         type(c_ptr) :: data = c_null_ptr
-        ! NULL if ghosts follow the own values.
+        ! NULL if ghosts follow the own values or are mixed with them.
         type(c_ptr) :: ghosts = c_null_ptr
     end type
 
     ! A plan for exchanging values of points.
     type, bind(c) :: dpar_points
         type(c_ptr) :: comm = c_null_ptr
-        integer(c_int64_t) :: own_count = 0 ! number of own values and ghosts of this rank
+        ! number of own values and ghosts of this rank.
+        integer(c_int64_t) :: own_count = 0
         integer(c_int64_t) :: ghost_count = 0
         ! the id of own value 0 if ids are consecutive.
         integer(c_int64_t) :: first_id = 0
@@ -1219,7 +1228,8 @@ module dpar
     ! forgotten an exchange.
 
     ! The checks of dpar_points_check.
-    ! Checks nothing, but sets all ghosts to NaN (integers to all bits 1). Local.
+    ! Checks nothing, but sets all ghosts to NaN (integers to all bits 1), except for those that no
+    ! rank sends. Local.
     integer(c_int32_t), parameter :: DPAR_POINTS_POISON = 1
     ! Finds a ghost that still has the value set by DPAR_POINTS_POISON. Vectors in which own values
     ! have it too are not checked. Returns DPAR_E_ARG, and the message names vector, index and rank.
@@ -2787,6 +2797,16 @@ module dpar
             integer(c_int32_t) :: dpar_points_to_local
         end function
 
+        ! Converts ids of 32 bits as dpar_points_to_local does, but index may be the array of ids.
+        function dpar_points_to_local32(points, ids, count, index) bind(c)
+            import
+            type(c_ptr), value :: points
+            integer(c_int32_t), intent(in), target :: ids(*)
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), intent(inout), target :: index(*)
+            integer(c_int32_t) :: dpar_points_to_local32
+        end function
+
         ! Sorts the rows of a sparse matrix into those that read no ghost, which can be computed
         ! between begin and end, and the others.
         function dpar_points_interior_rows(points, rows, begin, column, row, interior) bind(c)
@@ -2798,6 +2818,18 @@ module dpar
             integer(c_int32_t), intent(inout), target :: row(*)
             integer(c_int64_t), intent(inout), target :: interior
             integer(c_int32_t) :: dpar_points_interior_rows
+        end function
+
+        ! Sorts rows as dpar_points_interior_rows does, for matrices whose `begin` has 32 bits.
+        function dpar_points_interior_rows32(points, rows, begin, column, row, interior) bind(c)
+            import
+            type(c_ptr), value :: points
+            integer(c_int64_t), value :: rows
+            integer(c_int32_t), intent(in), target :: begin(*)
+            integer(c_int32_t), intent(in), target :: column(*)
+            integer(c_int32_t), intent(inout), target :: row(*)
+            integer(c_int64_t), intent(inout), target :: interior
+            integer(c_int32_t) :: dpar_points_interior_rows32
         end function
 
         ! Describes the traffic with peer k, from 0 to points->peer_count - 1 in ascending order of

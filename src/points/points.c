@@ -15,10 +15,12 @@
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "points_list.h"
+#include "points_mail.h"
 #include "points_order.h"
 #include "points_owner.h"
 #include "points_plan.h"
 #include "points_run.h"
+#include "points_widen.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -37,6 +39,7 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
                                        int32_t i, int64_t sent, dpar_why *why)
 {
     const dpar_points_lists *lists = desc->lists;
+    const int64_t sendable = desc->mixed_count > 0 ? desc->mixed_count : desc->own_count;
     int64_t k;
     int32_t j;
     if (lists->peer[i] < 0 || lists->peer[i] >= comm->size || lists->send_count[i] < 0 ||
@@ -54,9 +57,30 @@ static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_
         }
     }
     for (k = sent; k < sent + lists->send_count[i]; k++) {
-        if (lists->send_index[k] < 0 || lists->send_index[k] >= desc->own_count) {
-            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but own_count is %ld", k,
-                               lists->peer[i], lists->send_index[k], desc->own_count);
+        if (lists->send_index[k] < 0 || lists->send_index[k] >= sendable) {
+            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but %s is %ld", k,
+                               lists->peer[i], lists->send_index[k],
+                               desc->mixed_count > 0 ? "mixed_count" : "own_count", sendable);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Checks receive_index, except whether a ghost is listed twice. received: its length. */
+static dpar_status dpari_pt_check_receive_index(const dpar_points_desc *desc, int64_t received,
+                                                dpar_why *why)
+{
+    const int32_t *index = desc->lists->receive_index;
+    const int64_t all = desc->own_count + desc->ghost_count;
+    int64_t k;
+    if (desc->mixed_count > 0 && received > 0 && !index) {
+        return dpari_wrong(why, "receive_index is NULL, but mixed_count is %ld", all);
+    }
+    for (k = 0; k < received && index; k++) {
+        if (index[k] < desc->own_count || index[k] >= all) {
+            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld%s", k,
+                               index[k], desc->own_count, all - 1,
+                               desc->mixed_count > 0 ? "" : "; mixed_count allows any other place");
         }
     }
     return DPAR_OK;
@@ -68,10 +92,10 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
                                         dpar_why *why)
 {
     const dpar_points_lists *lists = desc->lists;
-    int64_t sent = 0, received = 0, k;
+    const int partial = desc->mixed_count > 0 || desc->unsent_ghosts;
+    int64_t sent = 0, received = 0;
     int32_t i;
-    if (lists->peer_count < 0 ||
-        (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count))) {
+    if (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count)) {
         return dpari_wrong(why, "peer_count is %d, and peer, send_count or receive_count is NULL",
                            lists->peer_count);
     }
@@ -90,20 +114,14 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
             break;
         }
     }
-    if (received != desc->ghost_count) {
+    if (received > desc->ghost_count || (received < desc->ghost_count && !partial)) {
         return dpari_wrong(
-            why, "the receive_counts add up to %ld (send_counts: %ld), but ghost_count is %ld",
-            received, sent, desc->ghost_count);
+            why, "the receive_counts add up to %ld (send_counts: %ld), but %s is %ld%s", received,
+            sent, desc->mixed_count > 0 ? "mixed_count" : "ghost_count", desc->ghost_count,
+            received < desc->ghost_count ? "; if no rank sends the other ghosts, set unsent_ghosts"
+                                         : "");
     }
-    for (k = 0; k < received && lists->receive_index; k++) {
-        if (lists->receive_index[k] < desc->own_count ||
-            lists->receive_index[k] >= desc->own_count + desc->ghost_count) {
-            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld", k,
-                               lists->receive_index[k], desc->own_count,
-                               desc->own_count + desc->ghost_count - 1);
-        }
-    }
-    return DPAR_OK;
+    return dpari_pt_check_receive_index(desc, received, why);
 }
 
 /* Checks that own_count is the number of elements that the layout assigns to this rank. */
@@ -120,20 +138,12 @@ static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_point
     return DPAR_OK;
 }
 
-/* Checks the description of this rank, except for the contents of own_id and ghost_id. */
+/* Checks the widened description of this rank, except for its counts and the contents of own_id and
+ * ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
                                   dpar_why *why)
 {
     dpar_status status;
-    if (desc->own_count < 0 || desc->ghost_count < 0) {
-        return dpari_wrong(why, "own_count %ld or ghost_count %ld is negative", desc->own_count,
-                           desc->ghost_count);
-    }
-    if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "own_count %ld and ghost_count %ld are more than %d together",
-                         desc->own_count, desc->ghost_count, (int32_t)INT32_MAX);
-    }
     if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
         desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
         return dpari_wrong(
@@ -153,38 +163,51 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Checks that receive_index lists no ghost twice. It has as many entries as there are ghosts, so
- * that each ghost is then listed once. seen: a zeroed bit for each ghost. */
-static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
+/* Checks that receive_index lists no ghost twice, and that no value of a mixed array is both sent
+ * and received. Notes in the plan which ghosts are received. */
+static dpar_status dpari_pt_check_places(dpari_points *plan, const dpar_points_desc *desc,
                                          dpar_why *why)
 {
+    const dpar_points_lists *lists = desc->lists;
+    const int64_t received = dpari_pt_total(lists->receive_count, lists->peer_count);
+    const int64_t sent = dpari_pt_total(lists->send_count, lists->peer_count);
     int64_t k;
-    for (k = 0; k < desc->ghost_count && desc->lists->receive_index; k++) {
-        const int64_t g = desc->lists->receive_index[k] - desc->own_count;
-        if (seen[g / 64] >> g % 64 & 1) {
+    for (k = 0; k < received; k++) {
+        const int64_t g = lists->receive_index ? lists->receive_index[k] - desc->own_count : k;
+        if (dpari_pt_set_received(plan, g)) {
             return dpari_wrong(why, "receive_index lists %ld twice", g + desc->own_count);
         }
-        seen[g / 64] |= UINT64_C(1) << g % 64;
+    }
+    for (k = 0; k < sent && desc->mixed_count > 0; k++) {
+        if (dpari_pt_is_received(plan, lists->send_index[k])) {
+            return dpari_wrong(why,
+                               "send_index[%ld] is %d, which receive_index lists too: a value that "
+                               "is sent must not be received in the same exchange",
+                               k, lists->send_index[k]);
+        }
     }
     return DPAR_OK;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Divides the memory of a plan into the plan and its table, whose memory first holds the bits of
- * dpari_pt_check_places. If memory is NULL, only counts the bytes and returns NULL. */
+/* Divides the memory of a plan into the plan, its table and, if it is needed, a bit for each ghost.
+ * If memory is NULL, only counts the bytes and returns NULL. */
 static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
     dpari_room room;
     dpari_points *plan;
     dpari_pt_entry *entry;
-    const int64_t bits = desc->lists ? (desc->ghost_count + 63) / 64 : 0;
+    uint64_t *received;
+    const int64_t bits = desc->lists || desc->unsent_ghosts ? (desc->ghost_count + 63) / 64 : 0;
     room.at = (unsigned char *)memory;
     room.used = 0;
     plan = (dpari_points *)dpari_room_take(&room, 1, sizeof *plan);
-    entry = (dpari_pt_entry *)dpari_room_take(
-        &room, dpari_pt_table_room(dpari_pt_table_ids(desc)) + bits, sizeof *entry);
+    entry = (dpari_pt_entry *)dpari_room_take(&room, dpari_pt_table_room(dpari_pt_table_ids(desc)),
+                                              sizeof *entry);
+    received = (uint64_t *)dpari_room_take(&room, bits, sizeof *received);
     if (plan) {
+        plan->received = bits > 0 ? received : NULL;
         plan->table.entry = entry;
         plan->table.mask = -1;
     }
@@ -207,6 +230,7 @@ enum {
 };
 typedef struct dpari_pt_given {
     const dpar_points_desc *desc;
+    int64_t own_count, ghost_count; /* as the public struct has them */
     int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
@@ -244,7 +268,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
     all[DPARI_PT_NO_OWNER] = desc->ghost_count > 0 && !desc->owner;
     status = dpar_all_reduce(comm, all, all, DPARI_PT_GLOBAL_COUNT, DPAR_I64, DPAR_MAX, NULL);
     if (status == DPAR_OK) {
-        status = dpar_all_reduce(comm, &desc->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
+        status = dpar_all_reduce(comm, &given->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
                                  DPAR_SUM, NULL);
     }
     if (status != DPAR_OK) {
@@ -458,8 +482,10 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
 {
     const dpar_points_desc *desc = given->desc;
     plan->head.comm = comm;
-    plan->head.own_count = desc->own_count;
-    plan->head.ghost_count = desc->ghost_count;
+    plan->head.own_count = given->own_count;
+    plan->head.ghost_count = given->ghost_count;
+    plan->mixed = desc->mixed_count > 0;
+    plan->first_ghost = desc->own_count;
     plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
     plan->x.comm = comm;
     plan->x.name = "points";
@@ -489,7 +515,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     dpar_status status;
     dpari_zero(&both, sizeof both);
     if (desc->lists) {
-        status = dpari_pt_check_places(desc, (uint64_t *)(void *)plan->table.entry, why);
+        status = dpari_pt_check_places(plan, desc, why);
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
         if (status == DPAR_OK) {
             status = dpari_pt_by_lists(plan, desc, &both, why);
@@ -504,48 +530,55 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
     return status;
 }
 
-/* Checks what this rank passes, and provides the memory of the plan. Local. */
+/* Checks and widens what this rank passes, and provides the memory of the plan. Local. */
 static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
-                                    dpar_points **points, int64_t *need, void **memory,
-                                    dpar_why *why)
+                                    dpari_pt_wide *wide, dpari_pt_given *given, int64_t *need,
+                                    void **memory, dpar_why *why)
 {
     dpar_status status;
-    if (!desc || !points) {
+    if (!desc) {
         return dpari_wrong(why, "dpar_points_make: desc or points is NULL");
     }
-    status = dpari_pt_check(comm, desc, why);
+    status = dpari_pt_widen(wide, comm, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_pt_check(comm, &wide->desc, why);
+    }
     if (status != DPAR_OK) {
         return status;
     }
-    (void)dpari_pt_layout(desc, NULL, need);
+    given->own_count = wide->desc.own_count;
+    given->ghost_count = wide->desc.ghost_count;
+    if (desc->mixed_count > 0) {
+        given->ghost_count = dpari_pt_total(wide->lists.receive_count, wide->lists.peer_count);
+        given->own_count = desc->mixed_count - given->ghost_count;
+    }
+    (void)dpari_pt_layout(&wide->desc, NULL, need);
     return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "points", memory, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
-                                                 dpar_points **points, dpar_why *why)
+/* Makes a plan as dpar_points_make does. wide: zeroed memory for a copy of desc. */
+static DPARI_COLD dpar_status dpari_pt_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                            dpari_pt_wide *wide, dpar_points **points,
+                                            dpar_why *why)
 {
     dpari_pt_given given;
     dpari_points *plan;
     void *memory = NULL;
     int64_t need = 0;
     dpar_status status;
-    if (!comm) {
-        return dpari_wrong(why, "dpar_points_make: comm is NULL");
-    }
-    why = dpari_why_of(comm, why);
     dpari_zero(&given, sizeof given);
-    given.desc = desc;
-    status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);
+    given.desc = &wide->desc;
+    status = dpari_pt_prepare(comm, points ? desc : NULL, wide, &given, &need, &memory, why);
     status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
     if (status == DPAR_OK) {
         status = dpari_pt_kinds(comm, &given, why);
     }
     if (status == DPAR_OK) {
         dpari_zero(memory, (size_t)need);
-        plan = dpari_pt_layout(desc, memory, &need);
+        plan = dpari_pt_layout(given.desc, memory, &need);
         plan->owned = desc->memory == NULL ? memory : NULL;
         dpari_pt_set(plan, comm, &given);
-        status = dpari_pt_connect(plan, desc, why);
+        status = dpari_pt_connect(plan, given.desc, why);
     }
     if (status != DPAR_OK) {
         return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, need, why);
@@ -554,71 +587,114 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     return DPAR_OK;
 }
 
+DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                                 dpar_points **points, dpar_why *why)
+{
+    dpari_pt_wide wide;
+    dpar_status status;
+    if (!comm) {
+        return dpari_wrong(why, "dpar_points_make: comm is NULL");
+    }
+    dpari_zero(&wide, sizeof wide);
+    status = dpari_pt_make(comm, desc, &wide, points, dpari_why_of(comm, why));
+    dpari_po_free(&wide.pages);
+    return status;
+}
+
 /* ---- numbering ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
-                                          int64_t count, int32_t *index)
+/* Converts ids, of which one of the two arrays is NULL. */
+static dpar_status dpari_pt_convert(const dpar_points *points, const int64_t *ids,
+                                    const int32_t *ids32, int64_t count, int32_t *index)
 {
     const dpari_points *plan = dpari_pt_of(points);
-    int64_t i, lost = -1; /* the first id that is unknown */
+    int64_t i, lost = -1, unknown = 0; /* the first id that is unknown, and its place */
     if (!points) {
         return DPAR_E_ARG;
     }
-    if (plan->listed || (count > 0 && (!ids || !index))) {
+    if (plan->listed || (count > 0 && ((!ids && !ids32) || !index))) {
         return dpari_comm_wrong(
             points->comm,
             "dpar_points_to_local: the plan is by lists, without ids, or ids or index is NULL");
     }
     for (i = 0; i < count; i++) {
-        index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
+        const int64_t id = ids ? ids[i] : ids32[i];
+        index[i] = (int32_t)dpari_pt_index(plan, id);
         if (index[i] < 0 && lost < 0) {
             lost = i;
+            unknown = id;
         }
     }
     if (lost >= 0) {
         return dpari_comm_wrong(points->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
-                                lost, ids[lost], points->comm->rank);
+                                lost, unknown, points->comm->rank);
     }
     return DPAR_OK;
 }
 
-/* Returns 1 if row i reads a ghost, otherwise 0; -1 if a column is not a local index. */
-static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
-                                const int32_t *column, int64_t i)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index)
 {
-    int64_t k;
+    return dpari_pt_convert(points, ids, NULL, count, index);
+}
+
+DPAR_API dpar_status dpar_points_to_local32(const dpar_points *points, const int32_t *ids,
+                                            int64_t count, int32_t *index)
+{
+    return dpari_pt_convert(points, NULL, ids, count, index);
+}
+
+/* The rows of a sparse matrix. One of begin and begin32 is NULL. */
+typedef struct dpari_pt_rows {
+    const int64_t *begin;
+    const int32_t *begin32, *column;
+} dpari_pt_rows;
+
+/* Returns the index of the first entry of row i. */
+static int64_t dpari_pt_row_begin(const dpari_pt_rows *of, int64_t i)
+{
+    return of->begin ? of->begin[i] : of->begin32[i];
+}
+
+/* Returns 1 if row i reads a ghost that exchanges set, otherwise 0; -1 if a column is not a local
+ * index, or if the row ends before it begins. */
+static int dpari_pt_reads_ghost(const dpar_points *points, const dpari_pt_rows *of, int64_t i)
+{
+    const int64_t end = dpari_pt_row_begin(of, i + 1);
+    int64_t k = dpari_pt_row_begin(of, i);
     int reads = 0;
-    for (k = begin[i]; k < begin[i + 1]; k++) {
-        if (column[k] < 0 || column[k] >= points->own_count + points->ghost_count) {
+    if (k > end || (k < end && !of->column)) {
+        return -1;
+    }
+    for (; k < end; k++) {
+        if (of->column[k] < 0 || of->column[k] >= points->own_count + points->ghost_count) {
             return -1;
         }
-        reads |= column[k] >= points->own_count;
+        reads |= dpari_pt_is_received(dpari_pt_of(points), of->column[k]);
     }
     return reads;
 }
 
-DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
-                                               const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *interior)
+/* Sorts rows as dpar_points_interior_rows does. */
+static dpar_status dpari_pt_sort_rows(const dpar_points *points, int64_t rows,
+                                      const dpari_pt_rows *of, int32_t *row, int64_t *interior)
 {
     int64_t i, n = 0, boundary;
     if (!points) {
         return DPAR_E_ARG;
     }
-    if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
+    if (rows < 0 || rows > INT32_MAX || !interior ||
+        (rows > 0 && ((!of->begin && !of->begin32) || !row))) {
         return dpari_comm_wrong(
             points->comm, "dpar_points_interior_rows: rows is %ld, or a pointer is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
-        int reads = -1;
-        if (begin[i + 1] == begin[i] || (begin[i + 1] > begin[i] && column)) {
-            reads = dpari_pt_reads_ghost(points, begin, column, i);
-        }
+        const int reads = dpari_pt_reads_ghost(points, of, i);
         if (reads < 0) {
             return dpari_comm_wrong(points->comm,
                                     "row %ld (columns %ld to %ld) has a column that is not a local "
                                     "index below %ld, or begin descends",
-                                    i, begin[i], begin[i + 1] - 1,
+                                    i, dpari_pt_row_begin(of, i), dpari_pt_row_begin(of, i + 1) - 1,
                                     points->own_count + points->ghost_count);
         }
         n += !reads;
@@ -627,13 +703,29 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
     boundary = n;
     n = 0;
     for (i = 0; i < rows; i++) {
-        if (dpari_pt_reads_ghost(points, begin, column, i)) {
+        if (dpari_pt_reads_ghost(points, of, i)) {
             row[boundary++] = (int32_t)i;
         } else {
             row[n++] = (int32_t)i;
         }
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
+                                               const int64_t *begin, const int32_t *column,
+                                               int32_t *row, int64_t *interior)
+{
+    const dpari_pt_rows of = {begin, NULL, column};
+    return dpari_pt_sort_rows(points, rows, &of, row, interior);
+}
+
+DPAR_API dpar_status dpar_points_interior_rows32(const dpar_points *points, int64_t rows,
+                                                 const int32_t *begin, const int32_t *column,
+                                                 int32_t *row, int64_t *interior)
+{
+    const dpari_pt_rows of = {NULL, begin, column};
+    return dpari_pt_sort_rows(points, rows, &of, row, interior);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

@@ -30,6 +30,16 @@
  *     ... the other rows ...
  *     dpar_points_free(points);
  *
+ * In some codes own values and ghosts are mixed in one array, for example because a tile is stored
+ * with its border. Set mixed_count to the size of the array in place of own_count and ghost_count,
+ * and list the places that are sent and received. All other places belong to the rank.
+ *
+ *     desc.mixed_count = 6 * 6;               a tile of 4 x 4 values with a border
+ *     desc.lists = &lists;                    receive_index has the places of the border
+ *
+ * Some ghosts may be sent by no rank, such as those of cells outside a wall. Set unsent_ghosts
+ * to 1. Exchanges then leave these ghosts as they are, and you fill them.
+ *
  * Vectors are passed to each call and may differ from call to call. Vectors from dpar_comm_alloc
  * are exchanged fastest, because peers in the same node read long runs in place. Other vectors are
  * packed into memory that those peers read. Between nodes values are sent in messages.
@@ -38,12 +48,13 @@
  * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need two
- * bits for each ghost. All other memory comes from dpar_comm_alloc. It is 1.2 KiB per peer and the
- * memory of the lists, which is 4 bytes for each value sent and each ghost. Lists of long runs take
- * only 8 bytes per run, and a list that is a single run takes none. Packed values take three times
- * their bytes, or four times with messages. dpar_points_make temporarily needs up to 64 bytes per
- * id and 48 bytes per rank of the communicator.
+ * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists need a bit
+ * for each ghost, or for each place of a mixed array. All other memory comes from dpar_comm_alloc.
+ * It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes for each value sent and each
+ * ghost. Lists of long runs take only 8 bytes per run, and a list that is a single run takes none.
+ * Packed values take three times their bytes, or four times with messages. dpar_points_make
+ * temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and 48 bytes per rank of the
+ * communicator.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -76,18 +87,21 @@ enum {
  * first send_count[0] entries of send_index are the values for peer[0], the next send_count[1]
  * those for peer[1], and so on. In the same way, the first receive_count[0] entries of
  * receive_index are the ghosts that receive the values from peer[0], in the order of that peer's
- * send_index. All arrays are copied. */
+ * send_index. All arrays are copied. Counts have 64 bits or 32 bits, as your code has them. */
 typedef struct dpar_points_lists {
     int32_t peer_count;
-    const int32_t *peer;          /* [peer_count] ranks, each once, in any order; may include this
-                                     rank */
-    const int64_t *send_count;    /* [peer_count] number of values sent to each peer */
-    const int64_t *receive_count; /* [peer_count] number of values received from each peer; must
-                                     equal what the peer sends (DPAR_E_MISMATCH) */
-    const int32_t *send_index;    /* local indices of own values; a value may be sent to several
-                                     peers */
-    const int32_t *receive_index; /* local indices of ghosts, each once; NULL means own_count,
-                                     own_count + 1, ... */
+    const int32_t *peer;            /* [peer_count] ranks, each once, in any order; may include this
+                                       rank */
+    const int64_t *send_count;      /* [peer_count] number of values sent to each peer */
+    const int64_t *receive_count;   /* [peer_count] number of values received from each peer; must
+                                       equal what the peer sends (DPAR_E_MISMATCH) */
+    const int32_t *send_index;      /* local indices of own values; a value may be sent to several
+                                       peers */
+    const int32_t *receive_index;   /* local indices of ghosts, each once; NULL means own_count,
+                                       own_count + 1, ... With mixed_count it must be set, and may
+                                       have any index that is not in send_index */
+    const int32_t *send_count32;    /* replaces send_count if your counts have 32 bits */
+    const int32_t *receive_count32; /* replaces receive_count */
 } dpar_points_lists;
 
 /* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks must
@@ -116,6 +130,16 @@ typedef struct dpar_points_desc {
     void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
     int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
                           DPAR_E_ROOM, and why->bytes is the size that is needed */
+    int64_t mixed_count;       /* with lists: size of an array in which own values and ghosts are
+                                  mixed, up to 2^31 - 1. own_count and ghost_count must then be 0,
+                                  and local indices are places of the array. 0: not mixed */
+    int32_t unsent_ghosts;     /* 1 allows ghosts that no rank sends: ids that no rank owns, whose
+                                  `owner` is then -1, or ghosts that are not in receive_index.
+                                  Exchanges leave them as they are, and
+                                  DPAR_POINTS_ORDER_BY_OWNER puts them last. 0: they are an error.
+                                  A mixed array needs no permission */
+    const int32_t *own_id32;   /* replaces own_id if your ids have 32 bits */
+    const int32_t *ghost_id32; /* replaces ghost_id */
 } dpar_points_desc;
 
 /* A vector over own values and ghosts. Zero it, then set type, data and the other fields that you
@@ -130,14 +154,17 @@ typedef struct dpar_points_field {
     int64_t component_stride; /* elements between components; 0 selects 1. For planes it is the
                                  length of a plane */
     void *data;
-    void *ghosts; /* NULL if ghosts follow the own values; otherwise ghost g is
-                     ghosts[g * stride + ...] */
+    void *ghosts; /* NULL if ghosts follow the own values or are mixed with them; otherwise ghost g
+                     is ghosts[g * stride + ...]. With mixed_count, the ghost with local index i is
+                     then ghosts[i * stride + ...] */
 } dpar_points_field;
 
 /* A plan for exchanging values of points. All fields are read-only. */
 typedef struct dpar_points {
     dpar_comm *comm;
-    int64_t own_count, ghost_count; /* number of own values and ghosts of this rank */
+    int64_t own_count, ghost_count; /* number of own values and ghosts of this rank. In a mixed
+                                       array the ghosts are the places in receive_index, and all
+                                       others are own values */
     int64_t first_id;               /* the id of own value 0 if ids are consecutive; otherwise 0 */
     int64_t global_count;           /* number of own values of all ranks together */
     int32_t peer_count;             /* number of ranks that this rank sends to or receives from,
@@ -150,11 +177,12 @@ typedef struct dpar_points {
  * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
  * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
  * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
- * owners. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or if a rank sends
- * another number of values than its peer receives. Fails with DPAR_E_RANGE if a rank has more than
- * 2^31 - 1 values, with DPAR_E_MEMORY, or with an error of the communicator. Fails with DPAR_E_ROOM
- * if desc.bytes is set and too small on some rank; why->bytes is then the number that this rank
- * needs.
+ * owners. Lists fail with DPAR_E_ARG, too, if an index is received twice, or both sent and
+ * received, since the result would depend on the order. Fails with DPAR_E_MISMATCH if ranks
+ * describe different kinds of plans, or if a rank sends another number of values than its peer
+ * receives. Fails with DPAR_E_RANGE if a rank has more than 2^31 - 1 values, with DPAR_E_MEMORY, or
+ * with an error of the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and too small on
+ * some rank; why->bytes is then the number that this rank needs.
  *
  * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is set: rank
  * hash(id) mod size knows the owner of id, and no rank knows all ids. Consecutive ids need an
@@ -187,8 +215,8 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
                                        int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
- * their ghosts, and the ghosts become 0. Until dpar_points_end neither own values nor ghosts may be
- * read or written.
+ * their ghosts, and the ghosts become 0, except for unsent ghosts. Until dpar_points_end neither
+ * own values nor ghosts may be read or written.
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
@@ -232,8 +260,12 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * message is in points->comm->why. Costs O(count). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index);
+/* Converts ids of 32 bits as dpar_points_to_local does, but index may be the array of ids. */
+DPAR_API dpar_status dpar_points_to_local32(const dpar_points *points, const int32_t *ids,
+                                            int64_t count, int32_t *index);
 /* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
  * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
+ * Unsent ghosts do not count as ghosts here, because exchanges do not change them.
  *
  * begin:    [rows + 1], index in `column` of the first entry of each row.
  * column:   [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
@@ -245,6 +277,10 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
                                                int32_t *row, int64_t *interior);
+/* Sorts rows as dpar_points_interior_rows does, for matrices whose `begin` has 32 bits. */
+DPAR_API dpar_status dpar_points_interior_rows32(const dpar_points *points, int64_t rows,
+                                                 const int32_t *begin, const int32_t *column,
+                                                 int32_t *row, int64_t *interior);
 
 /* ---- reports ---- */
 

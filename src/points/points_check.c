@@ -18,10 +18,12 @@ static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_poin
     const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t within = component * apart;
-    if (index < points->own_count || !field->ghosts) {
+    const dpari_points *plan = dpari_pt_of(points);
+    if (!field->ghosts || index < plan->first_ghost ||
+        (plan->mixed && !dpari_pt_is_received(plan, index))) {
         return (unsigned char *)field->data + bytes * (index * stride + within);
     }
-    return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
+    return (unsigned char *)field->ghosts + bytes * ((index - plan->first_ghost) * stride + within);
 }
 
 /* True if all bits of a number are 1, which is a NaN in every type of floats. */
@@ -33,15 +35,20 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* Returns the first of the points [from, to) of a vector that has a poisoned number, or -1 if there
- * is none. With write 1, poisons all numbers of these points instead. */
+/* Returns the first index of a vector that has a poisoned number, or -1 if there is none. With
+ * write 1, poisons all numbers instead.
+ *
+ * received: 1 selects the ghosts that exchanges set, 0 all other values. */
 static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
-                               int64_t from, int64_t to, int write)
+                               int received, int write)
 {
     const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
-    for (i = from; i < to; i++) {
+    for (i = 0; i < points->own_count + points->ghost_count; i++) {
+        if (dpari_pt_is_received(dpari_pt_of(points), i) != received) {
+            continue;
+        }
         for (k = 0; k < dpari_pt_components(field); k++) {
             unsigned char *at = dpari_pt_number(points, field, i, k);
             for (b = 0; b < bytes && write; b++) {
@@ -62,12 +69,11 @@ static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_point
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        const int64_t at = dpari_pt_poison(points, &fields[i], points->own_count,
-                                           points->own_count + points->ghost_count, 0);
-        if (at >= 0 && dpari_pt_poison(points, &fields[i], 0, points->own_count, 0) < 0) {
+        const int64_t at = dpari_pt_poison(points, &fields[i], 1, 0);
+        if (at >= 0 && dpari_pt_poison(points, &fields[i], 0, 0) < 0) {
             return dpari_wrong(why,
                                "vector %d: ghost %ld, local index %ld of rank %d, is not filled", i,
-                               at - points->own_count, at, points->comm->rank);
+                               at - dpari_pt_of(points)->first_ghost, at, points->comm->rank);
         }
     }
     return DPAR_OK;
@@ -77,11 +83,12 @@ static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_point
 static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field *field,
                               const dpar_points_field *copy)
 {
+    const dpari_points *plan = dpari_pt_of(points);
     const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
-    for (i = points->own_count; i < points->own_count + points->ghost_count; i++) {
-        for (k = 0; k < dpari_pt_components(field); k++) {
+    for (i = 0; i < points->own_count + points->ghost_count; i++) {
+        for (k = 0; k < dpari_pt_components(field) && dpari_pt_is_received(plan, i); k++) {
             const unsigned char *here = dpari_pt_number(points, field, i, k);
             const unsigned char *came = dpari_pt_number(points, copy, i, k);
             for (b = 0; b < bytes; b++) {
@@ -103,8 +110,9 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
     const int64_t n = dpari_pt_components(field);
     const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
-    const int64_t numbers =
-        (points->ghost_count > 0 ? points->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
+    const int64_t first = dpari_pt_of(points)->first_ghost;
+    const int64_t ghosts = dpari_most(points->own_count + points->ghost_count - first, 1);
+    const int64_t numbers = (ghosts - 1) * stride + (n - 1) * apart + 1;
     int64_t at = -1;
     dpar_status status =
         dpar_comm_alloc(points->comm, numbers * dpar_type_bytes(field->type), &copy.ghosts);
@@ -121,7 +129,7 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
         status =
             dpari_say(DPAR_E_MISMATCH, why,
                       "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
-                      i, at - points->own_count, at, points->comm->rank);
+                      i, at - first, at, points->comm->rank);
     }
     dpar_comm_release(points->comm, copy.ghosts);
     return dpari_agree(points->comm, status, why);
@@ -170,8 +178,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
     }
     for (i = 0; i < n; i++) {
         if (what == DPAR_POINTS_POISON) {
-            (void)dpari_pt_poison(points, &fields[i], points->own_count,
-                                  points->own_count + points->ghost_count, 1);
+            (void)dpari_pt_poison(points, &fields[i], 1, 1);
             continue;
         }
         status = dpari_pt_compare(points, &fields[i], i, why);

@@ -15,7 +15,8 @@
 
 /* The checks of dpar_points_check. 0 is not allowed. */
 enum {
-    /* Checks nothing, but sets all ghosts to NaN (integers to all bits 1). Local. */
+    /* Checks nothing, but sets all ghosts to NaN (integers to all bits 1), except for those that no
+     * rank sends. Local. */
     DPAR_POINTS_POISON = 1,
     /* Finds a ghost that still has the value set by DPAR_POINTS_POISON. Vectors in which own values
      * have it too are not checked. Returns DPAR_E_ARG, and the message names vector, index and

@@ -16,6 +16,16 @@ DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n
     }
 }
 
+DPARI_INTERNAL int64_t dpari_pt_total(const int64_t *count, int32_t n)
+{
+    int64_t all = 0;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        all += count[i];
+    }
+    return all;
+}
+
 /* Allocates memory for n numbers. */
 static dpar_status dpari_pt_numbers(dpar_comm *comm, int64_t n, void **memory, dpar_why *why)
 {
@@ -40,7 +50,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_co
         return status;
     }
     for (i = 0; i < n; i++) {
-        mail->count[to[i]] += each;
+        if (to[i] >= 0) {
+            mail->count[to[i]] += each;
+        }
     }
     status = dpari_po_explain(
         comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);

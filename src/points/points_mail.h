@@ -20,10 +20,12 @@ typedef struct dpari_pt_mail {
 
 /* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
 DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all);
+/* Returns the sum of n counts. */
+DPARI_INTERNAL int64_t dpari_pt_total(const int64_t *count, int32_t n);
 /* Begins an all-to-all of n items: counts them by destination, exchanges the counts and allocates
  * `out` and `in`.
  *
- * to:     [n], the destination of each item.
+ * to:     [n], the destination of each item; an item with a negative one is not sent.
  * each:   how many numbers an item has.
  * status: an earlier error of this rank, which all ranks then return.
  *

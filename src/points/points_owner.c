@@ -123,8 +123,9 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
 static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
                                      dpar_why *why)
 {
-    return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
-                       plan->head.comm->rank);
+    return dpari_wrong(
+        why, "id %ld, ghost %ld of rank %d, is owned by no rank, which needs unsent_ghosts", id,
+        ghost, plan->head.comm->rank);
 }
 
 /* Returns the last of n ranks whose first id is at most `id`, by bisection. */
@@ -163,10 +164,12 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     plan->head.first_id = count[comm->size + comm->rank];
     for (g = 0; g < desc->ghost_count && status == DPAR_OK; g++) {
         const int64_t id = desc->ghost_id[g];
-        if (id < 0 || id >= all) {
-            status = dpari_pt_no_owner(plan, id, g, why);
-        } else {
+        if (id >= 0 && id < all) {
             owner[g] = dpari_pt_holder(count + comm->size, comm->size, id);
+        } else if (desc->unsent_ghosts) {
+            owner[g] = -1;
+        } else {
+            status = dpari_pt_no_owner(plan, id, g, why);
         }
     }
     dpar_comm_release(comm, memory);
@@ -180,7 +183,7 @@ static int32_t dpari_pt_layout_owner(const dpar_layout *layout, int64_t id)
     return dpari_pt_element(layout, id, index) ? dpar_layout_owner(layout, index, 0, NULL) : -1;
 }
 
-/* Takes the owners of ghosts from desc.owner or desc.layout. */
+/* Takes the owners of ghosts from desc.owner or desc.layout; -1 if there is none. */
 static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
@@ -188,6 +191,9 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
     for (g = 0; g < desc->ghost_count; g++) {
         const int64_t id = desc->ghost_id[g];
         owner[g] = desc->owner ? desc->owner[g] : dpari_pt_layout_owner(desc->layout, id);
+        if (owner[g] == -1 && desc->unsent_ghosts) {
+            continue;
+        }
         if (!desc->owner && owner[g] < 0) {
             return dpari_pt_no_owner(plan, id, g, why);
         }
@@ -209,14 +215,16 @@ static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t 
 }
 
 /* Stores each of n numbers in the part of mail->out for its destination. Replaces the destination
- * in `to` by the place in mail->out. */
+ * in `to` by the place in mail->out, unless it is negative. */
 static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n, int32_t *to)
 {
     int64_t i, *next = mail->count + mail->comm->size;
     for (i = 0; i < n; i++) {
-        const int64_t at = next[to[i]]++;
-        mail->out[at] = number[i];
-        to[i] = (int32_t)at;
+        if (to[i] >= 0) {
+            const int64_t at = next[to[i]]++;
+            mail->out[at] = number[i];
+            to[i] = (int32_t)at;
+        }
     }
 }
 
@@ -291,7 +299,7 @@ static dpar_status dpari_pt_ask_all(const dpari_pt_table *homed, const dpari_poi
     }
     for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
         owner[i] = (int32_t)mail.out[to[i]];
-        if (owner[i] < 0) {
+        if (owner[i] < 0 && !desc->unsent_ghosts) {
             status = dpari_pt_no_owner(plan, desc->ghost_id[i], i, why);
         }
     }
@@ -383,28 +391,39 @@ static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mai
 
 /* Sets the list of ghosts that receive the values of each rank, and enters ghosts in the table.
  *
- * to: the place of each ghost in mail->out.
+ * to: the place of each ghost in mail->out; negative if no rank sends it.
  *
  * With DPAR_POINTS_ORDER_BY_OWNER the ids for each rank are sorted first. Ghosts are then numbered
- * in that order, so that each rank's ghosts are consecutive. */
+ * in that order, so that each rank's ghosts are consecutive; those that no rank sends are last. */
 static void dpari_pt_set_places(dpari_points *plan, const dpar_points_desc *desc,
                                 dpari_pt_mail *mail, const int32_t *to, int32_t *spare,
                                 int64_t *spare_id, dpari_pt_both *both)
 {
-    int64_t g, at = 0;
+    const int sorted = desc->order == DPAR_POINTS_ORDER_BY_OWNER;
+    int64_t g, at = 0, unsent = mail->outs;
     int32_t r;
     for (g = 0; g < desc->ghost_count; g++) {
-        both->receive_at[to[g]] = (int32_t)g;
+        if (to[g] >= 0) {
+            both->receive_at[to[g]] = (int32_t)g;
+        }
     }
-    for (r = 0; r < mail->comm->size && desc->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
+    for (r = 0; r < mail->comm->size && sorted; r++) {
         dpari_pt_sort(mail->out + at, both->receive_at + at, mail->count[r], spare_id, spare);
         at += mail->count[r];
     }
+    for (g = 0; g < mail->outs; g++) {
+        if (sorted) {
+            (void)dpari_pt_put(&plan->table, mail->out[g], desc->own_count + g);
+            both->receive_at[g] = (int32_t)g;
+        }
+        dpari_pt_set_received(plan, both->receive_at[g]);
+    }
     for (g = 0; g < desc->ghost_count; g++) {
-        const int sorted = desc->order == DPAR_POINTS_ORDER_BY_OWNER;
-        (void)dpari_pt_put(&plan->table, sorted ? mail->out[g] : desc->ghost_id[g],
-                           desc->own_count + g);
-        both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
+        if (!sorted) {
+            (void)dpari_pt_put(&plan->table, desc->ghost_id[g], desc->own_count + g);
+        } else if (to[g] < 0) {
+            (void)dpari_pt_put(&plan->table, desc->ghost_id[g], desc->own_count + unsent++);
+        }
     }
 }
 
@@ -508,12 +527,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
 {
     const dpar_points_lists *lists = desc->lists;
     const int32_t size = plan->head.comm->size;
-    int64_t sent = 0, *announced;
+    const int64_t sent = dpari_pt_total(lists->send_count, lists->peer_count);
+    int64_t *announced;
     dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < lists->peer_count; i++) {
-        sent += lists->send_count[i];
-    }
     announced = (int64_t *)dpari_po_take(&both->pages, 2 * (int64_t)size, 8, &status, why);
     both->receive_at = (int32_t *)dpari_po_take(&both->pages, desc->ghost_count, 4, &status, why);
     dpari_pt_take_both(both, sent, size, &status, why);

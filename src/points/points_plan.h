@@ -5,6 +5,7 @@
  *     points_order    sorts, and allocates temporary memory
  *     points_mail     sends items whose counts only the senders know
  *     points_list     stores lists of indices, and copies the values at these indices
+ *     points_widen    copies a description, with 32-bit ids and counts converted to 64 bits
  *     points_owner    finds out which ranks own and read an id
  *     points_run      packs and takes the values of exchanges that ../exchange runs
  *     points          checks descriptions, makes plans, converts ids
@@ -108,6 +109,11 @@ typedef struct dpari_points {
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
     int32_t messages_to; /* number of peers that do not share memory */
+    int32_t mixed;       /* 1 if own values and ghosts are mixed in one array */
+    int64_t first_ghost; /* the local index where the array of ghosts begins: own_count, or 0 if
+                            they are mixed */
+    uint64_t *received;  /* a bit for each local index from first_ghost on: 1 if exchanges set it;
+                            NULL if they set all of them */
     int64_t run_bytes;
     dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
     int32_t has_layout;
@@ -132,6 +138,30 @@ typedef struct dpari_points {
 DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
     return (dpari_points *)(uintptr_t)points;
+}
+
+/* True if exchanges set the value at local index i. */
+DPARI_FN int dpari_pt_is_received(const dpari_points *plan, int64_t i)
+{
+    const int64_t g = i - plan->first_ghost;
+    if (g < 0 || !plan->received) {
+        return g >= 0;
+    }
+    return (int)(plan->received[g / 64] >> g % 64 & 1);
+}
+
+/* Notes that exchanges set the value of ghost g, which counts from first_ghost on. Returns 1 if
+ * this was noted before. */
+DPARI_FN int dpari_pt_set_received(dpari_points *plan, int64_t g)
+{
+    const uint64_t bit = UINT64_C(1) << g % 64;
+    int before;
+    if (!plan->received) {
+        return 0;
+    }
+    before = (plan->received[g / 64] & bit) != 0;
+    plan->received[g / 64] |= bit;
+    return before;
 }
 
 /* True if the exchange in progress is an adjoint. */

@@ -54,7 +54,7 @@ static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_fi
     to->own = (unsigned char *)field->data;
     to->ghosts = (unsigned char *)field->ghosts;
     if (field->ghosts == NULL && field->data != NULL) {
-        to->ghosts = to->own + plan->head.own_count * to->stride;
+        to->ghosts = to->own + plan->first_ghost * to->stride;
     }
 }
 
