@@ -677,6 +677,29 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
  * calls, so call it now and then while you compute the interior. Local. Errors and cost are those
  * of dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
+/* Combines the values that several ranks hold of the same points, which is the reverse of an
+ * exchange. Codes that add to points which they share with their neighbours, or to halo cells, call
+ * it to complete the sums.
+ *
+ * op: DPAR_SUM, DPAR_MIN or DPAR_MAX.
+ *
+ * Shared points are the faces, edges and vertices between blocks, in fields with
+ * DPAR_HALO_AT_FACES. Afterwards all ranks that hold such a point have the result, with the same
+ * bits. Halo cells that an exchange would fill give their values to the owners of these points, and
+ * are 0 afterwards. All other points are unchanged, as are halo cells beyond walls and mirrors.
+ *
+ * If no dim has a halo, values are added in the order of the blocks in space, the last dim fastest.
+ * Otherwise the owner's value is the first, and those of other ranks follow in the order of
+ * dpar_halo_plan_reduce.
+ *
+ * Errors are those of dpar_grid_exchange, and DPAR_E_ARG if op is not one of these or the type
+ * cannot be combined. Costs one exchange. Fields with shared points in a grid with a
+ * halo, or in memory that the CPU cannot reach, cost a second one. */
+DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op);
+/* Combines the values of several arrays, with one message per neighbour. arrays: [count], 1 to 4096
+ * of them. Everything else is as for dpar_grid_reduce. */
+DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                           int32_t op);
 /* Finds the interior: the own cells that can be computed during an exchange. A stencil as wide as
  * the halo, applied to such a cell, reads no halo cell that the exchange or a mirror fills. Returns
  * 1, or 0 if there are no such cells.
@@ -856,6 +879,7 @@ typedef struct dpari_hx_item {
     int64_t pack_at, take_at;   /* offsets in the staging memory, in bytes */
     dpari_stride give, take;
     int32_t negate, dims;
+    int32_t replaces; /* 1 if it replaces values in an adjoint, in place of being combined */
     int64_t elements;
     int64_t local[DPAR_MAX_DIMS]; /* its first point in the local box */
     int32_t here[DPARI_HX_DIMS];  /* for each dim of the sender, the dim of this rank */
@@ -937,6 +961,9 @@ struct dpar_halo_plan {
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
+    /* Boxes that this rank packs for itself, in a plan of DPARI_HX_COMBINE: where they begin in
+     * each turn, and the bytes of those of R and of S. */
+    int64_t self_at, self_bytes[2];
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
     int32_t prepared; /* the op for which the items are prepared */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or
@@ -1138,6 +1165,35 @@ DPARI_INTERNAL dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int3
 DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
                                              int64_t *span, dpar_why *why);
 
+/* ==== halo/halo_share.h ==== */
+
+/* halo_share - lists the boxes of a plan in which every rank that holds a shared point combines the
+ * values of all of them (DPARI_HX_COMBINE). Private. */
+
+/* A value of desc.shared, and of the moves of a walk, that only dpar_grid_reduce uses: all ranks
+ * send their values of shared points to each other, so that one exchange is enough. */
+enum { DPARI_HX_COMBINE = 0x434f4d42 };
+
+/* A walk over these boxes. Arrays are indexed by dim, then by side: 0 is the low one. */
+typedef struct dpari_hx_share {
+    int64_t points[DPAR_MAX_DIMS];     /* that this rank holds: its own ones and shared ones */
+    int32_t shared[DPAR_MAX_DIMS][2];  /* 1 if a neighbour holds the outermost points, too */
+    int32_t further[DPAR_MAX_DIMS][2]; /* from this rank's number to that of the neighbour */
+    int32_t dims, rank, gives;
+    int32_t next; /* number of the next candidate */
+} dpari_hx_share;
+
+/* Begins a walk over the boxes that `rank` takes (DPAR_TRANSFER_SEND, because these plans run as
+ * adjoints) or gives (DPAR_TRANSFER_RECV). Each rank has one block of the grid, axis d of the mesh
+ * cuts dim d, and the halo consists of the shared points. Returns DPAR_DONE if the rank has no
+ * points. */
+DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_share *share, const dpar_halo *halo,
+                                                int32_t rank, int32_t direction);
+/* Advances to the next box. Returns 1, or 0 if no box is left. The values of a point are combined
+ * in this order. transfer->op is DPAR_COPY if the value replaces that of this rank, and DPAR_SUM if
+ * both are combined. */
+DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_share *share, dpar_transfer *transfer);
+
 /* ==== halo/halo_walk.h ==== */
 
 /* halo_walk - lists the boxes that one step of an exchange moves for one field. These are the boxes
@@ -1162,9 +1218,11 @@ typedef struct dpari_hx_walk {
     int32_t side;       /* the side of `rest` to split next; 0 if no box is being split */
     dpar_box clear;     /* a part of the local box to which no peer's box has been added so far */
     dpar_transfer rest; /* the part of a box that has not been returned yet */
+    dpari_hx_share share; /* with DPARI_HX_COMBINE, the whole walk */
 } dpari_hx_walk;
 
-/* Returns DPAR_HALO_SYNC for a plan of shared points, DPAR_HALO_FORWARD for a plan of halos. */
+/* Returns DPAR_HALO_SYNC or DPARI_HX_COMBINE for a plan of shared points, DPAR_HALO_FORWARD for a
+ * plan of halos. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc);
 /* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
  * DPAR_DONE if there are none. */
@@ -1463,6 +1521,13 @@ DPARI_INTERNAL dpar_status dpari_gx_fill(const dpari_gx *grid, const dpari_gx_mi
 
 /* grid_plans - finds or makes the plan that exchanges some arrays of a grid. Private. */
 
+/* What an exchange does. */
+enum {
+    DPARI_GX_HALOS,  /* fills halos, or adds them to their owners */
+    DPARI_GX_SHARED, /* copies shared points from their owners to the other ranks that hold them */
+    DPARI_GX_COMBINE /* combines the values of shared points on all ranks that hold them */
+};
+
 /* A planned exchange of some arrays to some depth. */
 struct dpari_gx_plan {
     struct dpari_gx_plan *next;
@@ -1477,6 +1542,7 @@ struct dpari_gx_plan {
     int64_t bytes;  /* size of this struct's memory */
     int32_t count;  /* number of arrays */
     int32_t depth;  /* in cells; 0 is the whole halo */
+    int32_t kind;   /* DPARI_GX_HALOS, ... */
     int32_t active; /* 1 if its exchange has begun and not ended */
     int32_t stale;  /* 1 if a bound address may have another shape now, or be unknown */
 };
@@ -1487,6 +1553,7 @@ typedef struct dpari_gx_set {
     void *const *list; /* [count] */
     int32_t count;
     int32_t depth; /* 0 is the whole halo */
+    int32_t kind;  /* DPARI_GX_HALOS, ... */
 } dpari_gx_set;
 
 /* Checks the arrays and the depth, without the other ranks. */
@@ -2219,11 +2286,11 @@ DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dp
 DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    if (item->peer < 0) {
-        return plan->part[item->theirs];
-    }
     if (item->direct) {
-        return plan->peer[item->peer].at[item->theirs];
+        return item->peer < 0 ? plan->part[item->theirs] : plan->peer[item->peer].at[item->theirs];
+    }
+    if (item->peer < 0) {
+        return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
     }
     if (dpari_exchange_sends(&plan->x, item->peer)) {
         return plan->arrivals;
@@ -3446,6 +3513,126 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpar
     dpari_stride_move_list(&k, list, stride->loop);
 }
 
+/* ==== halo/halo_share.c ==== */
+
+/* Lists the boxes of plans in which ranks combine shared points.
+ *
+ * The points of a block are divided into regions: in each dim the lowest points, if a neighbour
+ * holds them as well, the highest ones, and those between. A region that is at an end in k dims is
+ * held by 2^k blocks. Each of them packs its values for all others. It then combines all values in
+ * the order of the blocks in space, so that all get the same bits.
+ *
+ * A block is first or second in this order if at most one other precedes it. It then adds the
+ * values of the others to its own, because a + b and b + a have the same bits. Any other block also
+ * packs its values for itself, replaces its points by the values of the first block, and adds the
+ * packed ones when it is its turn. Blocks across a periodic dim with one part are this rank, too,
+ * and get packed values as well.
+ *
+ * A candidate is a region of the receiver and a place in the order of blocks. The giver walks the
+ * same candidates, so that both list the boxes between them in the same order. */
+
+/* Finds the neighbour of this rank on one side of dim d, over parts without cells. */
+static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_share *share, const dpar_halo *halo,
+                                               int32_t d, int32_t side)
+{
+    const dpar_mesh_axis *axis = &halo->grid.mesh.axis[d];
+    const int32_t at = share->rank / axis->stride % axis->size;
+    dpar_box own;
+    int32_t i;
+    for (i = 1; i <= axis->size; i++) {
+        int32_t part = side ? at + i : at - i;
+        if (part < 0 || part >= axis->size) {
+            if (!(halo->periodic >> d & 1u)) {
+                return;
+            }
+            part += side ? -axis->size : axis->size;
+        }
+        share->further[d][side] = (part - at) * axis->stride;
+        if (dpar_halo_owned(halo, share->rank + share->further[d][side], &own)) {
+            share->shared[d][side] = 1;
+            return;
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share,
+                                                           const dpar_halo *halo, int32_t rank,
+                                                           int32_t direction)
+{
+    dpar_box own;
+    int32_t d;
+    dpari_zero(share, sizeof *share);
+    share->dims = halo->grid.dims;
+    share->rank = rank;
+    share->gives = direction == DPAR_TRANSFER_RECV;
+    if (!dpar_halo_owned(halo, rank, &own)) {
+        return DPAR_DONE;
+    }
+    for (d = 0; d < share->dims; d++) {
+        if (halo->points[d] != DPAR_HALO_AT_CELLS) {
+            dpari_hx_find_neighbour(share, halo, d, 0);
+            dpari_hx_find_neighbour(share, halo, d, 1);
+        }
+        share->points[d] = own.hi[d] - own.lo[d] + share->shared[d][1];
+    }
+    return DPAR_OK;
+}
+
+/* Describes the box that the block at place `giver` gives to one with this region. Both numbers have
+ * a digit for each dim: the region of the receiver is the low one (0), between (1) or the high one
+ * (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no such
+ * box. */
+static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t region, int32_t giver,
+                                         dpar_transfer *transfer)
+{
+    int32_t weight = 1, taker = 0, order = 0; /* the places of both among the holders */
+    int32_t d;
+    for (d = share->dims - 1; d >= 0; d--, region /= 3, giver /= 2) {
+        const int32_t upper = giver % 2, below = region % 3 == 0;
+        int32_t side = !below;
+        if (region % 3 == 1) {
+            transfer->mine[d] = share->shared[d][0];
+            transfer->extent[d] = share->points[d] - share->shared[d][0] - share->shared[d][1];
+            if (upper || transfer->extent[d] <= 0) {
+                return 0;
+            }
+            continue;
+        }
+        if (upper != below && share->gives) { /* the giver is across the end of the receiver */
+            side = below;
+        }
+        if (!share->shared[d][side]) {
+            return 0;
+        }
+        transfer->mine[d] = side ? share->points[d] - 1 : 0;
+        transfer->extent[d] = 1;
+        transfer->peer += upper != below ? share->further[d][side] : 0;
+        order += weight * upper;
+        taker += weight * below;
+        weight *= 2;
+    }
+    transfer->op = order == 0 && taker > 1 ? DPAR_COPY : DPAR_SUM;
+    return order != taker || taker > 1;
+}
+
+DPARI_INTERNAL DPARI_COLD int dpari_hx_share_next(dpari_hx_share *share, dpar_transfer *transfer)
+{
+    int32_t d, regions = 1;
+    for (d = 0; d < share->dims; d++) {
+        regions *= 3;
+    }
+    while (share->next >> share->dims < regions) {
+        const int32_t n = share->next++;
+        dpari_zero(transfer, sizeof *transfer);
+        transfer->dims = share->dims;
+        transfer->peer = share->rank;
+        if (dpari_hx_share_box(share, n >> share->dims, n % (1 << share->dims), transfer)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* ==== halo/halo_walk.c ==== */
 
 /* Walks the boxes that one step of an exchange moves for one field.
@@ -3496,6 +3683,9 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
 
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
+    if (desc->shared == DPARI_HX_COMBINE) {
+        return DPARI_HX_COMBINE;
+    }
     return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
@@ -3530,13 +3720,16 @@ DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_h
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(walk, sizeof *walk);
+    walk->moves = moves;
+    if (moves == DPARI_HX_COMBINE) {
+        return dpari_hx_share_begin(&walk->share, field->halo, rank, direction);
+    }
     walk->halo = *field->halo;
     walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
     walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
     walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
     walk->rank = rank;
     walk->direction = direction;
-    walk->moves = moves;
     walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
                    dpari_hx_local(field->halo, rank, &walk->clear);
     if (step->number >= walk->halo.grid.dims ||
@@ -3653,6 +3846,9 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
+    if (walk->moves == DPARI_HX_COMBINE) {
+        return dpari_hx_share_next(&walk->share, transfer);
+    }
     if (walk->side == 0) {
         if (!dpari_hx_next_box(walk, transfer)) {
             return 0;
@@ -3891,7 +4087,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
     const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     dpar_mem_box box;
-    dpari_hx_describe(plan, item, 1, op, &box);
+    dpari_hx_describe(plan, item, 1, item->replaces ? DPAR_COPY : op, &box);
     dpari_mem_piece(&box, &piece);
     piece.back =
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
@@ -3901,8 +4097,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
     dpari_stride_prepare(&item->take, &piece);
     dpari_hx_describe(plan, item, 0, op, &box);
     /* Items that are taken with DPAR_COPY are those of R, which are halos. They are given only in
-     * the adjoint, and become 0 when they are packed. */
-    box.clear = op == DPAR_COPY;
+     * the adjoint, and become 0 when they are packed, unless they are shared points that this rank
+     * combines, too. */
+    box.clear = op == DPAR_COPY && plan->options.shared != DPARI_HX_COMBINE;
     dpari_mem_piece(&box, &piece);
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.wide = plan->wide;
@@ -3958,7 +4155,7 @@ static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item 
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
-    if (b->peer < 0) {
+    if (b->peer < 0 && b->direct) {
         from = dpari_hx_between(plan, a->theirs, b->theirs) + b->theirs_at;
     }
     return dpari_stride_list(&b->take, mine, from, spot);
@@ -4058,7 +4255,7 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
     if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
-        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
+        a->replaces != b->replaces || a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
         return 0;
     }
     for (d = 0; d < a->dims; d++) {
@@ -4218,6 +4415,9 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
                 const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
                 item->pack_at += flow->out_at;
                 item->take_at += flow->in_at;
+            } else if (!item->direct) {
+                item->pack_at += plan->self_at;
+                item->take_at += plan->self_at;
             }
             dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }
@@ -4339,6 +4539,7 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const int32_t there = sends ? index : owner;
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
+    const int combines = dpari_hx_moves(&plan->options) == DPARI_HX_COMBINE;
     const int32_t bytes = dpar_type_bytes(field->type),
                   world = peer < 0 ? -1 : plan->x.peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
@@ -4373,8 +4574,11 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
         item->other_step[d] = their_spot.stride[d];
     }
     dpari_hx_close_up(item, sender->stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world);
+    item->direct = !combines &&
+                   (peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world));
+    item->packs = combines || (peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item,
+                                                                world));
+    item->replaces = combines && sends && transfer->op == DPAR_COPY;
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
@@ -4399,6 +4603,10 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
+        if (!item->direct) {
+            item->pack_at = dpari_hx_append(plan, item, &plan->self_bytes[sends]);
+            item->take_at = item->pack_at;
+        }
         return;
     }
     flow = &plan->peer[item->peer].flow[s];
@@ -4539,7 +4747,7 @@ static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
             comes = 0;
         }
         step = &plan->x.step[s];
-        step->alone = !plan->elsewhere;
+        step->alone = !plan->elsewhere && plan->self_bytes[0] == 0;
         for (i = 0; i < plan->x.peers; i++) {
             dpari_hx_flow *flow = &plan->peer[i].flow[s];
             const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
@@ -4558,7 +4766,8 @@ static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
                 comes += dpari_exchange_lines(in);
             }
         }
-        plan->turn = dpari_most(plan->turn, gives);
+        plan->self_at = gives;
+        plan->turn = dpari_most(plan->turn, gives + dpari_exchange_lines(plan->self_bytes[0]));
         plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
     for (k = 0; k < items; k++) {
@@ -5248,7 +5457,8 @@ static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_pl
                            "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
                            "exchanged at once");
     }
-    if ((desc->ordered | desc->shared | desc->timers) & ~1) {
+    if (((desc->ordered | desc->shared | desc->timers) & ~1) &&
+        desc->shared != DPARI_HX_COMBINE) {
         return dpari_wrong(why,
                            "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
                            desc->ordered, desc->shared, desc->timers);
@@ -7456,6 +7666,7 @@ static DPARI_COLD void dpari_gx_state_numbers(dpari_facts *facts, const void *gi
     int32_t i;
     dpari_fact(facts, "the number of arrays", 0, set->count);
     dpari_fact(facts, "depth", 0, set->depth);
+    dpari_fact(facts, "the kind of exchange", 0, set->kind);
     for (i = 0; i < set->count; i++) {
         const dpari_gx_array *known = dpari_gx_find(set->grid, set->list[i]);
         dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
@@ -7499,8 +7710,8 @@ static DPARI_COLD int32_t dpari_gx_fields_of(const dpari_gx_shape *shape)
     return shape->field.direction ? shape->field.components : 1;
 }
 
-/* Describes array i of a plan as fields of its exchange. With a depth or with directions, the halo
- * to exchange is narrower than the array's. */
+/* Describes array i of a plan as fields of its exchange. With a depth or with directions, and if
+ * only shared points are exchanged, the halo to exchange is narrower than the array's. */
 static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari_gx_plan *plan,
                                                int32_t i, void *at)
 {
@@ -7511,16 +7722,17 @@ static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari
         dpar_halo_field *field = &plan->field[plan->first[i] + k];
         dpar_halo *halo = &plan->halo[plan->first[i] + k];
         dpari_gx_field(grid, shape, (char *)at + k * step, field);
-        if (plan->depth == 0 && !shape->field.direction) {
+        if (plan->depth == 0 && plan->kind == DPARI_GX_HALOS && !shape->field.direction) {
             continue;
         }
         *halo = *dpari_gx_sent(shape);
         field->halo = halo;
         field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
-            halo->low[d] = dpari_gx_width(grid, plan->depth, d, 0);
-            halo->high[d] =
-                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
+            const int fills = plan->kind == DPARI_GX_HALOS;
+            halo->low[d] = fills ? dpari_gx_width(grid, plan->depth, d, 0) : 0;
+            halo->high[d] = fills ? dpari_gx_width(grid, plan->depth, d, 1) : 0;
+            halo->high[d] += shape->field.location[d] != 0;
             if (shape->field.direction) {
                 halo->low[d] = shape->direction[k][d] > 0 ? halo->low[d] : 0;
                 halo->high[d] = shape->direction[k][d] < 0 ? halo->high[d] : 0;
@@ -7538,14 +7750,17 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     const dpari_gx *grid = set->grid;
     dpari_gx_plan sizes, *made;
     int64_t fields = 0;
-    int32_t i, narrow = set->depth > 0;
+    int32_t i, narrow = set->depth > 0 || set->kind != DPARI_GX_HALOS;
     *plan = NULL;
     dpari_zero(&sizes, sizeof sizes);
     sizes.count = set->count;
     sizes.depth = set->depth;
+    sizes.kind = set->kind;
     for (i = 0; i < set->count; i++) {
         const dpari_gx_shape *shape = dpari_gx_shape_at(grid, set->list[i]);
-        sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
+        if (set->kind == DPARI_GX_HALOS) {
+            sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
+        }
         fields += dpari_gx_fields_of(shape);
         narrow |= shape->field.direction != NULL;
     }
@@ -7577,7 +7792,9 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
         }
         dpari_gx_describe_array(grid, made, i, set->list[i]);
     }
-    dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
+    if (made->mirrors.count > 0) {
+        dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
+    }
     for (i = 0; i < made->mirrors.count; i++) { /* from arrays to fields */
         made->mirrors.mirror[i].item = made->first[made->mirrors.mirror[i].item];
     }
@@ -7591,6 +7808,7 @@ static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *give
     int32_t i;
     dpari_fact(facts, "the number of arrays", 0, set->count);
     dpari_fact(facts, "depth", 0, set->depth);
+    dpari_fact(facts, "the kind of exchange", 0, set->kind);
     for (i = 0; i < set->count; i++) {
         const dpari_gx_shape *shape = dpari_gx_shape_at(set->grid, set->list[i]);
         dpari_fact_type(facts, "the type of array #", i, shape->type);
@@ -7610,6 +7828,7 @@ static DPARI_COLD dpar_status dpari_gx_make_exchange(dpari_gx *grid, dpari_gx_pl
     dpari_zero(&desc, sizeof desc);
     desc.field = plan->field;
     desc.field_count = plan->first[plan->count];
+    desc.shared = plan->kind == DPARI_GX_COMBINE ? DPARI_HX_COMBINE : plan->kind;
     for (i = 0; i < plan->count; i++) {
         if (plan->shape[i]->packed) {
             desc.method = DPAR_HALO_PACKED;
@@ -7673,7 +7892,8 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
     dpari_gx_plan *plan;
     int32_t i;
     for (plan = set->grid->plans; plan; plan = plan->next) {
-        if (plan->count != set->count || plan->depth != set->depth || plan->active) {
+        if (plan->count != set->count || plan->depth != set->depth || plan->kind != set->kind ||
+            plan->active) {
             continue;
         }
         for (i = 0; i < set->count; i++) {
@@ -7726,7 +7946,8 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
         }
     }
     found->stale = 0;
-    if (found->count == 1 && found->depth == 0 && found->mirrors.count == 0 && !grid->desc.check) {
+    if (found->count == 1 && found->depth == 0 && found->kind == DPARI_GX_HALOS &&
+        found->mirrors.count == 0 && !grid->desc.check) {
         grid->quick = found;
     }
     *plan = found;
@@ -8140,7 +8361,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(const dpari_gx_set *set, cons
 /* Gathers the array on rank 0, or with `back` scatters it from there. Collective. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
-    const dpari_gx_set set = {grid, &at, 1, 0};
+    const dpari_gx_set set = {grid, &at, 1, 0, DPARI_GX_HALOS};
     dpari_gx_block part;
     void *block = NULL;
     dpar_comm *comm;
@@ -8536,9 +8757,9 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 /* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
  * exchange that has not ended. */
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
-                                  dpari_gx_plan **plan)
+                                  int32_t kind, dpari_gx_plan **plan)
 {
-    dpari_gx_set set = {grid, list, count, depth};
+    dpari_gx_set set = {grid, list, count, depth, kind};
     int32_t i;
     if (!grid) {
         return DPAR_E_ARG;
@@ -8563,7 +8784,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, DPARI_GX_HALOS, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -8591,7 +8812,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, DPARI_GX_HALOS, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -8652,9 +8873,51 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
 }
 
+/* True if some array of a list, which a plan has accepted, has points that several ranks hold. */
+static int dpari_gx_shares(const dpari_gx *grid, void *const *arrays, int32_t count)
+{
+    int32_t i, d;
+    for (i = 0; i < count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(grid, arrays[i]);
+        for (d = 0; d < grid->head.dims; d++) {
+            if (shape->field.location[d] != DPAR_HALO_AT_CELLS) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Without halos, the ranks that hold a point send their values to each other, and one exchange is
+ * enough. Otherwise the values go to the owners, and those of shared points come back, because a
+ * rank's halo may have points that are shared by others. So do values in memory that the CPU does
+ * not reach, where boxes of one exchange are summed in no order. */
+DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                           int32_t op)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan = NULL;
+    const int once = g && g->widest == 0 && !g->mem;
+    dpar_status status =
+        dpari_gx_ready(g, arrays, count, 0, once ? DPARI_GX_COMBINE : DPARI_GX_HALOS, &plan);
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_reduce(plan->exchange, op);
+    }
+    if (status != DPAR_OK || once || !dpari_gx_shares(g, arrays, count)) {
+        return status;
+    }
+    status = dpari_gx_ready(g, arrays, count, 0, DPARI_GX_SHARED, &plan);
+    return status == DPAR_OK ? dpar_halo_plan_exchange(plan->exchange) : status;
+}
+
+DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op)
+{
+    return dpar_grid_reduce_many(grid, &u, 1, op);
+}
+
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
-    const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0};
+    const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0, DPARI_GX_HALOS};
     dpari_gx_plan *plan = NULL;
     if (!set.grid || dpari_gx_bind_plan(&set, &plan) != DPAR_OK) {
         return NULL;

@@ -18,6 +18,7 @@
 #include "grid_mirrors.h"
 #include "grid_object.h"
 #include "grid_plans.h"
+#include "grid_shape.h"
 #include "halo_exchange_private.h"
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
@@ -141,9 +142,9 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 /* Finds the plan of an exchange and binds the arrays to it. Fails if an array takes part in another
  * exchange that has not ended. */
 static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
-                                  dpari_gx_plan **plan)
+                                  int32_t kind, dpari_gx_plan **plan)
 {
-    dpari_gx_set set = {grid, list, count, depth};
+    dpari_gx_set set = {grid, list, count, depth, kind};
     int32_t i;
     if (!grid) {
         return DPAR_E_ARG;
@@ -168,7 +169,7 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, DPARI_GX_HALOS, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -196,7 +197,7 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 {
     dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *plan = NULL;
-    dpar_status status = dpari_gx_ready(g, arrays, count, depth, &plan);
+    dpar_status status = dpari_gx_ready(g, arrays, count, depth, DPARI_GX_HALOS, &plan);
     if (status != DPAR_OK) {
         return status;
     }
@@ -257,9 +258,51 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
 }
 
+/* True if some array of a list, which a plan has accepted, has points that several ranks hold. */
+static int dpari_gx_shares(const dpari_gx *grid, void *const *arrays, int32_t count)
+{
+    int32_t i, d;
+    for (i = 0; i < count; i++) {
+        const dpari_gx_shape *shape = dpari_gx_shape_at(grid, arrays[i]);
+        for (d = 0; d < grid->head.dims; d++) {
+            if (shape->field.location[d] != DPAR_HALO_AT_CELLS) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Without halos, the ranks that hold a point send their values to each other, and one exchange is
+ * enough. Otherwise the values go to the owners, and those of shared points come back, because a
+ * rank's halo may have points that are shared by others. So do values in memory that the CPU does
+ * not reach, where boxes of one exchange are summed in no order. */
+DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
+                                           int32_t op)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan = NULL;
+    const int once = g && g->widest == 0 && !g->mem;
+    dpar_status status =
+        dpari_gx_ready(g, arrays, count, 0, once ? DPARI_GX_COMBINE : DPARI_GX_HALOS, &plan);
+    if (status == DPAR_OK) {
+        status = dpar_halo_plan_reduce(plan->exchange, op);
+    }
+    if (status != DPAR_OK || once || !dpari_gx_shares(g, arrays, count)) {
+        return status;
+    }
+    status = dpari_gx_ready(g, arrays, count, 0, DPARI_GX_SHARED, &plan);
+    return status == DPAR_OK ? dpar_halo_plan_exchange(plan->exchange) : status;
+}
+
+DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op)
+{
+    return dpar_grid_reduce_many(grid, &u, 1, op);
+}
+
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
 {
-    const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0};
+    const dpari_gx_set set = {dpari_gx_of(grid), list, n, 0, DPARI_GX_HALOS};
     dpari_gx_plan *plan = NULL;
     if (!set.grid || dpari_gx_bind_plan(&set, &plan) != DPAR_OK) {
         return NULL;

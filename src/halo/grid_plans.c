@@ -15,6 +15,7 @@
 #include "grid_start.h"
 #include "grid_walls.h"
 #include "halo_exchange_private.h"
+#include "halo_share.h"
 
 /* ---- the arrays of an exchange --------------------------------------------------------------- */
 
@@ -63,6 +64,7 @@ static DPARI_COLD void dpari_gx_state_numbers(dpari_facts *facts, const void *gi
     int32_t i;
     dpari_fact(facts, "the number of arrays", 0, set->count);
     dpari_fact(facts, "depth", 0, set->depth);
+    dpari_fact(facts, "the kind of exchange", 0, set->kind);
     for (i = 0; i < set->count; i++) {
         const dpari_gx_array *known = dpari_gx_find(set->grid, set->list[i]);
         dpari_fact(facts, "array # of the list", i, known ? known->number : -1);
@@ -106,8 +108,8 @@ static DPARI_COLD int32_t dpari_gx_fields_of(const dpari_gx_shape *shape)
     return shape->field.direction ? shape->field.components : 1;
 }
 
-/* Describes array i of a plan as fields of its exchange. With a depth or with directions, the halo
- * to exchange is narrower than the array's. */
+/* Describes array i of a plan as fields of its exchange. With a depth or with directions, and if
+ * only shared points are exchanged, the halo to exchange is narrower than the array's. */
 static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari_gx_plan *plan,
                                                int32_t i, void *at)
 {
@@ -118,16 +120,17 @@ static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari
         dpar_halo_field *field = &plan->field[plan->first[i] + k];
         dpar_halo *halo = &plan->halo[plan->first[i] + k];
         dpari_gx_field(grid, shape, (char *)at + k * step, field);
-        if (plan->depth == 0 && !shape->field.direction) {
+        if (plan->depth == 0 && plan->kind == DPARI_GX_HALOS && !shape->field.direction) {
             continue;
         }
         *halo = *dpari_gx_sent(shape);
         field->halo = halo;
         field->array_halo = dpari_gx_sent(shape);
         for (d = 0; d < grid->head.dims; d++) {
-            halo->low[d] = dpari_gx_width(grid, plan->depth, d, 0);
-            halo->high[d] =
-                dpari_gx_width(grid, plan->depth, d, 1) + (shape->field.location[d] != 0);
+            const int fills = plan->kind == DPARI_GX_HALOS;
+            halo->low[d] = fills ? dpari_gx_width(grid, plan->depth, d, 0) : 0;
+            halo->high[d] = fills ? dpari_gx_width(grid, plan->depth, d, 1) : 0;
+            halo->high[d] += shape->field.location[d] != 0;
             if (shape->field.direction) {
                 halo->low[d] = shape->direction[k][d] > 0 ? halo->low[d] : 0;
                 halo->high[d] = shape->direction[k][d] < 0 ? halo->high[d] : 0;
@@ -145,14 +148,17 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     const dpari_gx *grid = set->grid;
     dpari_gx_plan sizes, *made;
     int64_t fields = 0;
-    int32_t i, narrow = set->depth > 0;
+    int32_t i, narrow = set->depth > 0 || set->kind != DPARI_GX_HALOS;
     *plan = NULL;
     dpari_zero(&sizes, sizeof sizes);
     sizes.count = set->count;
     sizes.depth = set->depth;
+    sizes.kind = set->kind;
     for (i = 0; i < set->count; i++) {
         const dpari_gx_shape *shape = dpari_gx_shape_at(grid, set->list[i]);
-        sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
+        if (set->kind == DPARI_GX_HALOS) {
+            sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
+        }
         fields += dpari_gx_fields_of(shape);
         narrow |= shape->field.direction != NULL;
     }
@@ -184,7 +190,9 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
         }
         dpari_gx_describe_array(grid, made, i, set->list[i]);
     }
-    dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
+    if (made->mirrors.count > 0) {
+        dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
+    }
     for (i = 0; i < made->mirrors.count; i++) { /* from arrays to fields */
         made->mirrors.mirror[i].item = made->first[made->mirrors.mirror[i].item];
     }
@@ -198,6 +206,7 @@ static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *facts, const void *give
     int32_t i;
     dpari_fact(facts, "the number of arrays", 0, set->count);
     dpari_fact(facts, "depth", 0, set->depth);
+    dpari_fact(facts, "the kind of exchange", 0, set->kind);
     for (i = 0; i < set->count; i++) {
         const dpari_gx_shape *shape = dpari_gx_shape_at(set->grid, set->list[i]);
         dpari_fact_type(facts, "the type of array #", i, shape->type);
@@ -217,6 +226,7 @@ static DPARI_COLD dpar_status dpari_gx_make_exchange(dpari_gx *grid, dpari_gx_pl
     dpari_zero(&desc, sizeof desc);
     desc.field = plan->field;
     desc.field_count = plan->first[plan->count];
+    desc.shared = plan->kind == DPARI_GX_COMBINE ? DPARI_HX_COMBINE : plan->kind;
     for (i = 0; i < plan->count; i++) {
         if (plan->shape[i]->packed) {
             desc.method = DPAR_HALO_PACKED;
@@ -280,7 +290,8 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
     dpari_gx_plan *plan;
     int32_t i;
     for (plan = set->grid->plans; plan; plan = plan->next) {
-        if (plan->count != set->count || plan->depth != set->depth || plan->active) {
+        if (plan->count != set->count || plan->depth != set->depth || plan->kind != set->kind ||
+            plan->active) {
             continue;
         }
         for (i = 0; i < set->count; i++) {
@@ -333,7 +344,8 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
         }
     }
     found->stale = 0;
-    if (found->count == 1 && found->depth == 0 && found->mirrors.count == 0 && !grid->desc.check) {
+    if (found->count == 1 && found->depth == 0 && found->kind == DPARI_GX_HALOS &&
+        found->mirrors.count == 0 && !grid->desc.check) {
         grid->quick = found;
     }
     *plan = found;

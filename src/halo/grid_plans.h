@@ -6,6 +6,13 @@
 #include "grid_mirrors.h"
 #include "grid_object.h"
 
+/* What an exchange does. */
+enum {
+    DPARI_GX_HALOS,  /* fills halos, or adds them to their owners */
+    DPARI_GX_SHARED, /* copies shared points from their owners to the other ranks that hold them */
+    DPARI_GX_COMBINE /* combines the values of shared points on all ranks that hold them */
+};
+
 /* A planned exchange of some arrays to some depth. */
 struct dpari_gx_plan {
     struct dpari_gx_plan *next;
@@ -20,6 +27,7 @@ struct dpari_gx_plan {
     int64_t bytes;  /* size of this struct's memory */
     int32_t count;  /* number of arrays */
     int32_t depth;  /* in cells; 0 is the whole halo */
+    int32_t kind;   /* DPARI_GX_HALOS, ... */
     int32_t active; /* 1 if its exchange has begun and not ended */
     int32_t stale;  /* 1 if a bound address may have another shape now, or be unknown */
 };
@@ -30,6 +38,7 @@ typedef struct dpari_gx_set {
     void *const *list; /* [count] */
     int32_t count;
     int32_t depth; /* 0 is the whole halo */
+    int32_t kind;  /* DPARI_GX_HALOS, ... */
 } dpari_gx_set;
 
 /* Checks the arrays and the depth, without the other ranks. */

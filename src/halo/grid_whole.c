@@ -138,7 +138,7 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(const dpari_gx_set *set, cons
 /* Gathers the array on rank 0, or with `back` scatters it from there. Collective. */
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
 {
-    const dpari_gx_set set = {grid, &at, 1, 0};
+    const dpari_gx_set set = {grid, &at, 1, 0, DPARI_GX_HALOS};
     dpari_gx_block part;
     void *block = NULL;
     dpar_comm *comm;

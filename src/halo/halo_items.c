@@ -112,6 +112,7 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     const int32_t there = sends ? index : owner;
     const dpari_hx_array *mine = &plan->array[here];
     const dpari_hx_array *theirs = peer < 0 ? &plan->array[there] : &plan->peer[peer].array[there];
+    const int combines = dpari_hx_moves(&plan->options) == DPARI_HX_COMBINE;
     const int32_t bytes = dpar_type_bytes(field->type),
                   world = peer < 0 ? -1 : plan->x.peer[peer].world;
     dpari_hx_spot my_spot, their_spot;
@@ -146,8 +147,11 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
         item->other_step[d] = their_spot.stride[d];
     }
     dpari_hx_close_up(item, sender->stride);
-    item->direct = peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world);
-    item->packs = peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world);
+    item->direct = !combines &&
+                   (peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world));
+    item->packs = combines || (peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item,
+                                                                world));
+    item->replaces = combines && sends && transfer->op == DPAR_COPY;
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
 
@@ -172,6 +176,10 @@ static void dpari_hx_count_in(dpar_halo_plan *plan, dpari_hx_item *item, int32_t
     const int32_t modes = plan->step[s].modes;
     int32_t d;
     if (item->peer < 0) {
+        if (!item->direct) {
+            item->pack_at = dpari_hx_append(plan, item, &plan->self_bytes[sends]);
+            item->take_at = item->pack_at;
+        }
         return;
     }
     flow = &plan->peer[item->peer].flow[s];
@@ -312,7 +320,7 @@ static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
             comes = 0;
         }
         step = &plan->x.step[s];
-        step->alone = !plan->elsewhere;
+        step->alone = !plan->elsewhere && plan->self_bytes[0] == 0;
         for (i = 0; i < plan->x.peers; i++) {
             dpari_hx_flow *flow = &plan->peer[i].flow[s];
             const dpari_exchange_flow *run = &plan->x.flow[i * plan->x.steps + s];
@@ -331,7 +339,8 @@ static void dpari_hx_flows(dpar_halo_plan *plan, int64_t items)
                 comes += dpari_exchange_lines(in);
             }
         }
-        plan->turn = dpari_most(plan->turn, gives);
+        plan->self_at = gives;
+        plan->turn = dpari_most(plan->turn, gives + dpari_exchange_lines(plan->self_bytes[0]));
         plan->arrive_bytes = dpari_most(plan->arrive_bytes, comes);
     }
     for (k = 0; k < items; k++) {

@@ -268,11 +268,11 @@ DPARI_INTERNAL unsigned char *dpari_hx_mine(const dpar_halo_plan *plan, const dp
 DPARI_INTERNAL const unsigned char *dpari_hx_base(const dpar_halo_plan *plan,
                                                   const dpari_hx_item *item)
 {
-    if (item->peer < 0) {
-        return plan->part[item->theirs];
-    }
     if (item->direct) {
-        return plan->peer[item->peer].at[item->theirs];
+        return item->peer < 0 ? plan->part[item->theirs] : plan->peer[item->peer].at[item->theirs];
+    }
+    if (item->peer < 0) {
+        return plan->staging + dpari_exchange_turn(&plan->x) * plan->turn;
     }
     if (dpari_exchange_sends(&plan->x, item->peer)) {
         return plan->arrivals;

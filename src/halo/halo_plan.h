@@ -115,6 +115,7 @@ typedef struct dpari_hx_item {
     int64_t pack_at, take_at;   /* offsets in the staging memory, in bytes */
     dpari_stride give, take;
     int32_t negate, dims;
+    int32_t replaces; /* 1 if it replaces values in an adjoint, in place of being combined */
     int64_t elements;
     int64_t local[DPAR_MAX_DIMS]; /* its first point in the local box */
     int32_t here[DPARI_HX_DIMS];  /* for each dim of the sender, the dim of this rank */
@@ -196,6 +197,9 @@ struct dpar_halo_plan {
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
+    /* Boxes that this rank packs for itself, in a plan of DPARI_HX_COMBINE: where they begin in
+     * each turn, and the bytes of those of R and of S. */
+    int64_t self_at, self_bytes[2];
     int32_t nears;    /* 1 if devices of other ranks may reach the memory */
     int32_t prepared; /* the op for which the items are prepared */
     /* The first `forward` steps are those of a forward exchange. An adjoint takes all steps, or

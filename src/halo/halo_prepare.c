@@ -15,6 +15,7 @@
 #include "halo_box_groups.h"
 #include "halo_mem.h"
 #include "halo_plan.h"
+#include "halo_share.h"
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
@@ -25,7 +26,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
     const int shares = item->peer >= 0 && plan->x.peer[item->peer].world >= 0;
     dpari_stride_piece piece;
     dpar_mem_box box;
-    dpari_hx_describe(plan, item, 1, op, &box);
+    dpari_hx_describe(plan, item, 1, item->replaces ? DPAR_COPY : op, &box);
     dpari_mem_piece(&box, &piece);
     piece.back =
         item->peer >= 0 && (op == DPAR_COPY || (!item->direct && item->elements >= DPARI_HX_MANY));
@@ -35,8 +36,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_hx_prepare(const dpar_halo_plan *plan, dpar
     dpari_stride_prepare(&item->take, &piece);
     dpari_hx_describe(plan, item, 0, op, &box);
     /* Items that are taken with DPAR_COPY are those of R, which are halos. They are given only in
-     * the adjoint, and become 0 when they are packed. */
-    box.clear = op == DPAR_COPY;
+     * the adjoint, and become 0 when they are packed, unless they are shared points that this rank
+     * combines, too. */
+    box.clear = op == DPAR_COPY && plan->options.shared != DPARI_HX_COMBINE;
     dpari_mem_piece(&box, &piece);
     piece.ahead = shares && item->packs ? DPARI_STRIDE_TO : 0;
     piece.wide = plan->wide;
@@ -92,7 +94,7 @@ static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item 
     if (!takes) {
         return dpari_stride_list(&b->give, b->pack_at, mine, spot);
     }
-    if (b->peer < 0) {
+    if (b->peer < 0 && b->direct) {
         from = dpari_hx_between(plan, a->theirs, b->theirs) + b->theirs_at;
     }
     return dpari_stride_list(&b->take, mine, from, spot);
@@ -192,7 +194,7 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
     if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
-        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
+        a->replaces != b->replaces || a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
         return 0;
     }
     for (d = 0; d < a->dims; d++) {
@@ -352,6 +354,9 @@ DPARI_INTERNAL void dpari_hx_finish_items(dpar_halo_plan *plan)
                 const dpari_hx_flow *flow = &plan->peer[item->peer].flow[s];
                 item->pack_at += flow->out_at;
                 item->take_at += flow->in_at;
+            } else if (!item->direct) {
+                item->pack_at += plan->self_at;
+                item->take_at += plan->self_at;
             }
             dpari_hx_prepare(plan, item, sends ? DPAR_SUM : DPAR_COPY);
         }

@@ -55,6 +55,9 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
 
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc)
 {
+    if (desc->shared == DPARI_HX_COMBINE) {
+        return DPARI_HX_COMBINE;
+    }
     return desc->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
 }
 
@@ -89,13 +92,16 @@ DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_h
 {
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(walk, sizeof *walk);
+    walk->moves = moves;
+    if (moves == DPARI_HX_COMBINE) {
+        return dpari_hx_share_begin(&walk->share, field->halo, rank, direction);
+    }
     walk->halo = *field->halo;
     walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
     walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
     walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
     walk->rank = rank;
     walk->direction = direction;
-    walk->moves = moves;
     walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
                    dpari_hx_local(field->halo, rank, &walk->clear);
     if (step->number >= walk->halo.grid.dims ||
@@ -212,6 +218,9 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
 DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
+    if (walk->moves == DPARI_HX_COMBINE) {
+        return dpari_hx_share_next(&walk->share, transfer);
+    }
     if (walk->side == 0) {
         if (!dpari_hx_next_box(walk, transfer)) {
             return 0;

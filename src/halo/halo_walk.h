@@ -8,6 +8,7 @@
 #include "../index/halo.h"
 #include "../index/redistribute.h"
 #include "halo_plan.h"
+#include "halo_share.h"
 
 /* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
@@ -27,9 +28,11 @@ typedef struct dpari_hx_walk {
     int32_t side;       /* the side of `rest` to split next; 0 if no box is being split */
     dpar_box clear;     /* a part of the local box to which no peer's box has been added so far */
     dpar_transfer rest; /* the part of a box that has not been returned yet */
+    dpari_hx_share share; /* with DPARI_HX_COMBINE, the whole walk */
 } dpari_hx_walk;
 
-/* Returns DPAR_HALO_SYNC for a plan of shared points, DPAR_HALO_FORWARD for a plan of halos. */
+/* Returns DPAR_HALO_SYNC or DPARI_HX_COMBINE for a plan of shared points, DPAR_HALO_FORWARD for a
+ * plan of halos. */
 DPARI_INTERNAL int32_t dpari_hx_moves(const dpar_halo_plan_desc *desc);
 /* Begins a walk over the boxes that `rank` sends or receives (direction) in a step. Returns
  * DPAR_DONE if there are none. */
