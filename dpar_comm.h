@@ -1149,7 +1149,7 @@ enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
 DPARI_API int32_t dpari_plan_tag(const char *plan);
 /* Returns the value that ranks compare for the tag of a collective, which is 0 if the tag names a
  * plan. */
-static inline int32_t dpari_tag_compared(int32_t tag)
+static DPARI_INLINED int32_t dpari_tag_compared(int32_t tag)
 {
     return tag < DPARI_PLAN_TAGS ? 0 : tag;
 }
@@ -3423,11 +3423,11 @@ enum {
 
 #if defined(__GNUC__)
 #define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
-#define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_INLINE static DPARI_INLINED __attribute__((always_inline))
 #define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
 #else
 #define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
-#define DPARI_STRIDE_INLINE static inline
+#define DPARI_STRIDE_INLINE static DPARI_INLINED
 #define DPARI_STRIDE_ALIGNED
 #endif
 
@@ -4993,7 +4993,7 @@ typedef struct dpari_kern_job {
 
 #if DPARI_KERN_VECTOR
 
-#define DPARI_KERN_INLINE static inline __attribute__((always_inline))
+#define DPARI_KERN_INLINE static DPARI_INLINED __attribute__((always_inline))
 
 typedef float dpari_kern_f4 __attribute__((vector_size(16)));
 typedef double dpari_kern_d2 __attribute__((vector_size(16)));
@@ -6226,7 +6226,7 @@ typedef float dpari_kern_f8 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 
 /* Loads eight f16 as f32. */
-__attribute__((target("avx2,f16c"), always_inline)) static inline void
+__attribute__((target("avx2,f16c"), always_inline)) static DPARI_INLINED void
 dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from)
 {
     const dpari_kern_u4 x = dpari_kern_get(from);
@@ -6234,7 +6234,7 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from)
 }
 
 /* Stores 16 floats as 16-bit elements. Returns 0 if one of them is NaN; then nothing is stored. */
-__attribute__((target("avx2,f16c"), always_inline)) static inline int
+__attribute__((target("avx2,f16c"), always_inline)) static DPARI_INLINED int
 dpari_kern_wide_put(unsigned char *to, const dpari_kern_f8 *low, const dpari_kern_f8 *high,
                     int32_t type)
 {
@@ -6262,7 +6262,7 @@ dpari_kern_wide_put(unsigned char *to, const dpari_kern_f8 *low, const dpari_ker
 
 /* Converts f32 to 16 bits. Groups with a NaN, which are rare, are converted without wide vectors.
  */
-__attribute__((target("avx2,f16c"), always_inline)) static inline void
+__attribute__((target("avx2,f16c"), always_inline)) static DPARI_INLINED void
 dpari_kern_wide_thin(unsigned char *to, const unsigned char *from, int64_t count, int32_t type)
 {
     int64_t i;

@@ -1629,11 +1629,11 @@ enum {
 
 #if defined(__GNUC__)
 #define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
-#define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_INLINE static DPARI_INLINED __attribute__((always_inline))
 #define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
 #else
 #define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
-#define DPARI_STRIDE_INLINE static inline
+#define DPARI_STRIDE_INLINE static DPARI_INLINED
 #define DPARI_STRIDE_ALIGNED
 #endif
 

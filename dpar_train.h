@@ -2361,7 +2361,7 @@ DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, 
 enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 }; /* chains of a sum in f64, and in f32 */
 
 #if DPARI_LANES_VECTOR
-#define DPARI_LANES_INLINE static inline __attribute__((always_inline))
+#define DPARI_LANES_INLINE static DPARI_INLINED __attribute__((always_inline))
 typedef double dpari_lanes_d4 __attribute__((vector_size(32)));
 typedef float dpari_lanes_f8 __attribute__((vector_size(32)));
 typedef float dpari_lanes_f4 __attribute__((vector_size(16)));

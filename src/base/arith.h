@@ -9,15 +9,22 @@
 #include <stdarg.h>
 #include "type.h"
 
+/* `inline` as compilers spell it for themselves, because some codes compile with -Dinline=. */
+#if defined(__GNUC__)
+#define DPARI_INLINED __inline__
+#elif defined(_MSC_VER)
+#define DPARI_INLINED __inline
+#else
+#define DPARI_INLINED inline
+#endif
+
 /* DPARI_FN marks the small functions of private headers. In a file that implements nothing they are
  * inline, so that a compiler without optimisation leaves them out. In the implementation the
  * compiler decides itself, which makes the code 5 % smaller. */
 #if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
-#elif defined(_MSC_VER) && !defined(__cplusplus)
-#define DPARI_FN static __inline
 #else
-#define DPARI_FN static inline DPARI_UNUSED
+#define DPARI_FN static DPARI_INLINED DPARI_UNUSED
 #endif
 
 /* DPARI_INTERNAL marks functions that the modules of one header share, and DPARI_API those that the
@@ -71,7 +78,7 @@
 /* Inlines a function at every call. DPARI_IS_CONSTANT is true if the compiler knows that `is`
  * holds. */
 #if defined(__GNUC__)
-#define DPARI_ALWAYS_INLINE static inline __attribute__((always_inline)) DPARI_UNUSED
+#define DPARI_ALWAYS_INLINE static DPARI_INLINED __attribute__((always_inline)) DPARI_UNUSED
 #define DPARI_IS_CONSTANT(is) (__builtin_constant_p(is) && (is))
 #else
 #define DPARI_ALWAYS_INLINE DPARI_FN

@@ -36,7 +36,7 @@ enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
 DPARI_API int32_t dpari_plan_tag(const char *plan);
 /* Returns the value that ranks compare for the tag of a collective, which is 0 if the tag names a
  * plan. */
-static inline int32_t dpari_tag_compared(int32_t tag)
+static DPARI_INLINED int32_t dpari_tag_compared(int32_t tag)
 {
     return tag < DPARI_PLAN_TAGS ? 0 : tag;
 }

@@ -67,7 +67,7 @@ typedef struct dpari_kern_job {
 
 #if DPARI_KERN_VECTOR
 
-#define DPARI_KERN_INLINE static inline __attribute__((always_inline))
+#define DPARI_KERN_INLINE static DPARI_INLINED __attribute__((always_inline))
 
 typedef float dpari_kern_f4 __attribute__((vector_size(16)));
 typedef double dpari_kern_d2 __attribute__((vector_size(16)));
@@ -1300,7 +1300,7 @@ typedef float dpari_kern_f8 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 
 /* Loads eight f16 as f32. */
-__attribute__((target("avx2,f16c"), always_inline)) static inline void
+__attribute__((target("avx2,f16c"), always_inline)) static DPARI_INLINED void
 dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from)
 {
     const dpari_kern_u4 x = dpari_kern_get(from);
@@ -1308,7 +1308,7 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from)
 }
 
 /* Stores 16 floats as 16-bit elements. Returns 0 if one of them is NaN; then nothing is stored. */
-__attribute__((target("avx2,f16c"), always_inline)) static inline int
+__attribute__((target("avx2,f16c"), always_inline)) static DPARI_INLINED int
 dpari_kern_wide_put(unsigned char *to, const dpari_kern_f8 *low, const dpari_kern_f8 *high,
                     int32_t type)
 {
@@ -1336,7 +1336,7 @@ dpari_kern_wide_put(unsigned char *to, const dpari_kern_f8 *low, const dpari_ker
 
 /* Converts f32 to 16 bits. Groups with a NaN, which are rare, are converted without wide vectors.
  */
-__attribute__((target("avx2,f16c"), always_inline)) static inline void
+__attribute__((target("avx2,f16c"), always_inline)) static DPARI_INLINED void
 dpari_kern_wide_thin(unsigned char *to, const unsigned char *from, int64_t count, int32_t type)
 {
     int64_t i;

@@ -143,6 +143,15 @@ H
     else
         echo 'c++: not found, hostile macros in C++ skipped'
     fi
+    # a flag of old codes; compiled to an object, because gcc warns of always_inline only then
+    { include $headers dpar_nccl dpar_cuda; printf 'int main(void) { return 0; }\n'; } > inline.c
+    for compiler in gcc clang; do
+        ! have $compiler || for language in c c++; do
+            for implemented in -DDPAR_NOTHING -DDPAR_IMPLEMENTATION; do
+                try $compiler -x $language -O0 -Dinline= $implemented -Wall -Wextra -Werror -I"$DPAR_DIR" -c inline.c -o inline.o
+            done
+        done
+    done
 }
 
 # refused WORDS FOLDER FILE: checks that FILE does not compile with the headers in FOLDER, and that the first
