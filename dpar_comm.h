@@ -732,6 +732,51 @@ DPAR_API dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why
  * The message names those ranks. Takes milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc, dpar_why *why);
 
+/* ==== comm/scan.h ==== */
+
+/* scan - combines the values of this rank with those of all lower ranks, and finds extremes
+ * together with where they are.
+ *
+ *     dpar_exscan(world, &mine, &first, 1, DPAR_I64, DPAR_SUM);     numbers rows, particles, ...
+ *
+ * simple.h has short forms for one number: dpar_first_index, dpar_min_location and
+ * dpar_max_location. All functions are collective and return when they are done. */
+
+/* Combines in[count] of ranks 0 to this one elementwise into out[count], in rank order.
+ *
+ * in, out: in memory that the CPU reads, the same or disjoint.
+ * op:      DPAR_SUM, DPAR_PRODUCT, DPAR_MAX or DPAR_MIN.
+ *
+ * The rules for numbers are those of reductions (comm.h), except that F16 and BF16 are rounded
+ * after each rank. The bits are the same with every engine. Collective. Fails as dpar_all_gather
+ * does, with DPAR_E_MISMATCH also if ranks pass different ops, and with DPAR_E_MEMORY on all ranks.
+ *
+ * Costs an all-gather of the inputs, and O(size * count). If the inputs of all ranks together
+ * exceed 8 KiB, costs a small all-reduce too, and memory for 1 MiB or an element of each rank. */
+DPAR_API dpar_status dpar_scan(dpar_comm *comm, const void *in, void *out, int64_t count,
+                               int32_t type, int32_t op);
+/* Combines in[count] of all lower ranks, without this one's. On rank 0, `out` becomes 0 for
+ * DPAR_SUM and is left unchanged for other ops. Everything else is as for dpar_scan. */
+DPAR_API dpar_status dpar_exscan(dpar_comm *comm, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op);
+
+/* A value, and a number that says where it is, such as the index of a cell or a rank. */
+typedef struct dpar_location {
+    double value;
+    int64_t index;
+} dpar_location;
+
+/* Finds the smallest or largest of the values pairs[i] of all ranks, for each i, and the index that
+ * was passed with it. All ranks get both. If several ranks have that value, the index is the lowest
+ * of theirs. If any value is NaN, the result is NaN, with the lowest index passed with a NaN.
+ *
+ * pairs: [count], input and output, in memory that the CPU reads. Undefined after a failure.
+ * op:    DPAR_MIN or DPAR_MAX.
+ *
+ * Collective. Fails as dpar_all_reduce does. Costs two all-reduces for each 128 pairs. */
+DPAR_API dpar_status dpar_all_reduce_location(dpar_comm *comm, dpar_location *pairs, int64_t count,
+                                              int32_t op);
+
 /* ==== comm/simple.h ==== */
 
 /* simple - makes a program parallel in a few lines: one call in main, one function that reports
@@ -849,6 +894,20 @@ DPAR_API double dpar_min(dpar_comm *comm, double x);
 DPAR_API double dpar_sum(dpar_comm *comm, double x);
 /* Computes the mean of x over all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_mean(dpar_comm *comm, double x);
+/* Computes the largest x of all ranks, otherwise as dpar_max, and finds where it is.
+ *
+ * index: input, a number that says where this rank's x is, such as the index of a cell or the rank.
+ *        Receives that of the largest x, the lowest one if several ranks have this x. If an x is
+ *        NaN, it is the lowest index passed with a NaN. After an error it is undefined.
+ *
+ * Costs two all-reduces of 8 bytes. scan.h has the form for many values. */
+DPAR_API double dpar_max_location(dpar_comm *comm, double x, int64_t *index);
+/* Computes the smallest x of all ranks and where it is, otherwise as dpar_max_location. */
+DPAR_API double dpar_min_location(dpar_comm *comm, double x, int64_t *index);
+/* Numbers elements in rank order: returns the global index of the first of this rank's `count`
+ * elements, which is the sum of the counts of all lower ranks. Returns -1 after an error, which
+ * comm->status and comm->why then describe. Collective. Costs an all-gather of 8 bytes. */
+DPAR_API int64_t dpar_first_index(dpar_comm *comm, int64_t count);
 
 /* Checks that all ranks have the same count elements of `type` at data, bit by bit, as initial
  * weights in training must be. Returns DPAR_OK if they have.
@@ -17921,6 +17980,267 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
     return dpari_job_join(&job, &own, world, why);
 }
 
+/* ==== comm/object_memory.c ==== */
+
+/* Provides the memory of objects. A small header in front of it records where it came from, so that
+ * releasing it needs only the pointer. */
+
+/* The header before the memory. */
+typedef struct dpari_object_head {
+    dpar_comm *comm;
+    int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
+} dpari_object_head;
+
+DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *comm, int64_t bytes)
+{
+    const int64_t all = bytes + DPARI_ROOM_ALIGN;
+    void *at = NULL;
+    int64_t pages = 0;
+    dpari_object_head *m;
+    if (comm == NULL || comm->mem != NULL) {
+        at = dpari_os_pages(all);
+        pages = all;
+    } else if (dpar_comm_alloc(comm, all, &at) != DPAR_OK) {
+        at = NULL;
+    }
+    if (at == NULL) {
+        return NULL;
+    }
+    m = (dpari_object_head *)at;
+    m->comm = comm;
+    m->pages = pages;
+    return (unsigned char *)at + DPARI_ROOM_ALIGN;
+}
+
+DPARI_API DPARI_COLD void dpari_object_release(void *memory)
+{
+    if (memory != NULL) {
+        dpari_object_head *m =
+            (dpari_object_head *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
+        if (m->pages > 0) {
+            dpari_os_unmap(m, m->pages);
+        } else {
+            dpar_comm_release(m->comm, m);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_object_end(dpar_status st, void *memory)
+{
+    dpari_object_release(memory);
+    return st;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes,
+                                                     int64_t need, const char *module,
+                                                     void **memory, dpar_why *why)
+{
+    const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
+    if (given == NULL && bytes == 0) {
+        *memory = dpari_object_alloc(comm, need);
+        if (*memory == NULL) {
+            return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
+        }
+        return DPAR_OK;
+    }
+    *memory = given;
+    if (given != NULL && past == 0 && bytes >= need) {
+        return DPAR_OK;
+    }
+    return dpari_say(
+        DPAR_E_ROOM, why,
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
+        "bytes past one",
+        module, need, given != NULL ? bytes : 0, past);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void *given,
+                                                     void *memory, int64_t need, dpar_why *why)
+{
+    if (given == NULL) {
+        dpari_object_release(memory);
+    }
+    if (st == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, need);
+    }
+    return st;
+}
+
+/* ==== comm/scan.c ==== */
+
+/* Implements scans by an all-gather of the inputs, which each rank then combines in rank order.
+ * That gives the same bits with all engines, and costs one collective where scans are used most,
+ * for one number of each rank. Long inputs are gathered piece by piece. */
+
+enum {
+    DPARI_SCAN_STACK = 8192,   /* bytes on the stack for the inputs of all ranks */
+    DPARI_SCAN_PIECE = 1 << 20 /* bytes that are gathered at a time if that is too little */
+};
+
+/* The arguments of a scan. */
+typedef struct dpari_scan_call {
+    const unsigned char *in;
+    unsigned char *out;
+    int64_t count;
+    int32_t type, op;
+    int32_t exclusive; /* 1 leaves this rank's input out */
+    int32_t unit;      /* bytes of an element */
+} dpari_scan_call;
+
+/* True if the arguments are allowed. */
+static DPARI_COLD int dpari_scan_allowed(const dpar_comm *comm, const dpari_scan_call *scan)
+{
+    const uintptr_t in = (uintptr_t)scan->in, out = (uintptr_t)scan->out;
+    const uintptr_t bytes = (uintptr_t)scan->count * (uintptr_t)scan->unit;
+    if (!dpari_type_can_reduce(scan->type) || scan->op <= DPAR_COPY || scan->op >= DPAR_OP_COUNT ||
+        scan->op == DPAR_AVG || scan->count < 0 ||
+        scan->count > (INT64_C(1) << 62) / scan->unit / comm->size) {
+        return 0;
+    }
+    return bytes == 0 || (in && out && (in == out || in >= out + bytes || out >= in + bytes));
+}
+
+/* Scans the next n elements. room: for n elements of each rank. */
+static DPARI_COLD dpar_status dpari_scan_piece(dpar_comm *comm, const dpari_scan_call *scan,
+                                               int64_t n, unsigned char *room)
+{
+    const int64_t bytes = n * scan->unit;
+    const int32_t end = comm->rank + 1 - scan->exclusive;
+    dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, scan->in, room, n, scan->type);
+    const dpar_status status =
+        dpari_post_alike(comm, &call, (uint64_t)(16 * scan->count + 2 * scan->op + scan->exclusive),
+                         "dpar_scan", NULL);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (int32_t rank = 1; rank < end; rank++) {
+        const void *both[2];
+        void *result = room;
+        both[0] = room;
+        both[1] = room + rank * bytes;
+        dpari_kern_reduce(&result, 1, both, 2, n, scan->type, scan->op, 0);
+    }
+    if (end > 0) {
+        dpari_kern_copy(scan->out, room, bytes, 0);
+    } else if (scan->op == DPAR_SUM) {
+        dpari_zero(scan->out, (size_t)bytes);
+    }
+    return DPAR_OK;
+}
+
+/* Scans inputs that are too long for the stack. */
+DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_scan_long(dpar_comm *comm, dpari_scan_call *scan)
+{
+    const int64_t all = (int64_t)scan->unit * comm->size;
+    const int64_t most = all < DPARI_SCAN_PIECE ? DPARI_SCAN_PIECE / all : 1;
+    void *room = NULL;
+    dpar_status status =
+        dpari_object_memory(comm, NULL, 0, most * all, "dpar_scan", &room, &comm->why);
+    status = dpari_agree(comm, status, &comm->why);
+    for (int64_t left = scan->count; left > 0 && status == DPAR_OK; left -= most) {
+        status = dpari_scan_piece(comm, scan, dpari_least(most, left), (unsigned char *)room);
+        scan->in += most * scan->unit;
+        scan->out += most * scan->unit;
+    }
+    dpari_object_release(room);
+    return status;
+}
+
+static DPARI_COLD dpar_status dpari_scan_run(dpar_comm *comm, const void *in, void *out,
+                                             int64_t count, int32_t type, int32_t op,
+                                             int32_t exclusive)
+{
+    int64_t room[DPARI_SCAN_STACK / 8];
+    dpari_scan_call scan;
+    if (!comm) {
+        return DPAR_E_ARG;
+    }
+    scan.in = (const unsigned char *)in;
+    scan.out = (unsigned char *)out;
+    scan.count = count;
+    scan.type = type;
+    scan.op = op;
+    scan.exclusive = exclusive;
+    scan.unit = dpar_type_bytes(type);
+    if (!dpari_scan_allowed(comm, &scan)) {
+        return dpari_comm_wrong(comm,
+                                "dpar_scan: type %s, op %d, count %ld: the type must be one that "
+                                "can be reduced, op SUM, PRODUCT, MAX or MIN, count 0 to 2^62 "
+                                "bytes, and in and out the same or disjoint",
+                                dpar_type_name(type), op, count);
+    }
+    if (count > DPARI_SCAN_STACK / scan.unit / comm->size) {
+        return dpari_scan_long(comm, &scan);
+    }
+    return dpari_scan_piece(comm, &scan, count, (unsigned char *)room);
+}
+
+DPAR_API dpar_status dpar_scan(dpar_comm *comm, const void *in, void *out, int64_t count,
+                               int32_t type, int32_t op)
+{
+    return dpari_scan_run(comm, in, out, count, type, op, 0);
+}
+
+DPAR_API dpar_status dpar_exscan(dpar_comm *comm, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op)
+{
+    return dpari_scan_run(comm, in, out, count, type, op, 1);
+}
+
+/* ---- extremes and their locations ---- */
+
+enum { DPARI_LOCATIONS = 128 }; /* pairs at a time */
+
+/* Does what dpar_all_reduce_location does, for n pairs. */
+static DPARI_COLD dpar_status dpari_location_piece(dpar_comm *comm, dpar_location *pairs, int32_t n,
+                                                   int32_t op)
+{
+    double value[DPARI_LOCATIONS];
+    int64_t index[DPARI_LOCATIONS];
+    dpar_status status;
+    for (int32_t i = 0; i < n; i++) {
+        value[i] = pairs[i].value;
+    }
+    status = dpar_all_reduce(comm, value, value, n, DPAR_F64, op, NULL);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const double mine = pairs[i].value;
+        const int is_nan = mine != mine;
+        index[i] = INT64_MAX;
+        if (mine == value[i] || is_nan) {
+            index[i] = pairs[i].index;
+        }
+        pairs[i].value = value[i];
+    }
+    status = dpar_all_reduce(comm, index, index, n, DPAR_I64, DPAR_MIN, NULL);
+    for (int32_t i = 0; i < n; i++) {
+        pairs[i].index = index[i];
+    }
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_all_reduce_location(dpar_comm *comm, dpar_location *pairs,
+                                                         int64_t count, int32_t op)
+{
+    dpar_status status = DPAR_OK;
+    if (!comm) {
+        return DPAR_E_ARG;
+    }
+    if ((op != DPAR_MIN && op != DPAR_MAX) || count < 0 || (count > 0 && !pairs)) {
+        return dpari_comm_wrong(comm,
+                                "dpar_all_reduce_location: op is %d; it must be DPAR_MIN or _MAX, "
+                                "count (%ld) at least 0, and pairs not NULL",
+                                op, count);
+    }
+    for (int64_t at = 0; at < count && status == DPAR_OK; at += DPARI_LOCATIONS) {
+        const int64_t n = dpari_least(DPARI_LOCATIONS, count - at);
+        status = dpari_location_piece(comm, pairs + at, (int32_t)n, op);
+    }
+    return status;
+}
+
 /* ==== comm/simple.c ==== */
 
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
@@ -18349,6 +18669,38 @@ DPAR_API double dpar_mean(dpar_comm *comm, double x)
     return dpari_scalar(comm, x, DPAR_AVG);
 }
 
+DPARI_STATIC_NOINLINE DPARI_COLD double dpari_scalar_location(dpar_comm *comm, double x,
+                                                              int64_t *index, int32_t op)
+{
+    dpar_location all;
+    all.value = x;
+    all.index = *index;
+    if (dpar_all_reduce_location(comm, &all, 1, op) != DPAR_OK) {
+        return dpari_scalar(NULL, x, op);
+    }
+    *index = all.index;
+    return all.value;
+}
+
+DPAR_API double dpar_max_location(dpar_comm *comm, double x, int64_t *index)
+{
+    return dpari_scalar_location(comm, x, index, DPAR_MAX);
+}
+
+DPAR_API double dpar_min_location(dpar_comm *comm, double x, int64_t *index)
+{
+    return dpari_scalar_location(comm, x, index, DPAR_MIN);
+}
+
+DPAR_API DPARI_COLD int64_t dpar_first_index(dpar_comm *comm, int64_t count)
+{
+    int64_t first = -1;
+    if (dpar_exscan(comm, &count, &first, 1, DPAR_I64, DPAR_SUM) != DPAR_OK) {
+        return -1;
+    }
+    return first;
+}
+
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
 /* The data of one rank, as passed to dpar_comm_check_equal. */
@@ -18544,92 +18896,6 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const voi
         if (why != NULL) {
             *why = comm->why;
         }
-    }
-    return st;
-}
-
-/* ==== comm/object_memory.c ==== */
-
-/* Provides the memory of objects. A small header in front of it records where it came from, so that
- * releasing it needs only the pointer. */
-
-/* The header before the memory. */
-typedef struct dpari_object_head {
-    dpar_comm *comm;
-    int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
-} dpari_object_head;
-
-DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *comm, int64_t bytes)
-{
-    const int64_t all = bytes + DPARI_ROOM_ALIGN;
-    void *at = NULL;
-    int64_t pages = 0;
-    dpari_object_head *m;
-    if (comm == NULL || comm->mem != NULL) {
-        at = dpari_os_pages(all);
-        pages = all;
-    } else if (dpar_comm_alloc(comm, all, &at) != DPAR_OK) {
-        at = NULL;
-    }
-    if (at == NULL) {
-        return NULL;
-    }
-    m = (dpari_object_head *)at;
-    m->comm = comm;
-    m->pages = pages;
-    return (unsigned char *)at + DPARI_ROOM_ALIGN;
-}
-
-DPARI_API DPARI_COLD void dpari_object_release(void *memory)
-{
-    if (memory != NULL) {
-        dpari_object_head *m =
-            (dpari_object_head *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
-        if (m->pages > 0) {
-            dpari_os_unmap(m, m->pages);
-        } else {
-            dpar_comm_release(m->comm, m);
-        }
-    }
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_object_end(dpar_status st, void *memory)
-{
-    dpari_object_release(memory);
-    return st;
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes,
-                                                     int64_t need, const char *module,
-                                                     void **memory, dpar_why *why)
-{
-    const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
-    if (given == NULL && bytes == 0) {
-        *memory = dpari_object_alloc(comm, need);
-        if (*memory == NULL) {
-            return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
-        }
-        return DPAR_OK;
-    }
-    *memory = given;
-    if (given != NULL && past == 0 && bytes >= need) {
-        return DPAR_OK;
-    }
-    return dpari_say(
-        DPAR_E_ROOM, why,
-        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
-        "bytes past one",
-        module, need, given != NULL ? bytes : 0, past);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void *given,
-                                                     void *memory, int64_t need, dpar_why *why)
-{
-    if (given == NULL) {
-        dpari_object_release(memory);
-    }
-    if (st == DPAR_E_ROOM) {
-        dpari_needs_bytes(why, need);
     }
     return st;
 }

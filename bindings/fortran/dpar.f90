@@ -4,6 +4,9 @@
 !   cc -O2 -I. -c bindings/fortran/dpar.c      the library; with dpar_mpi_make: mpicc -O2 -DUSE_MPI
 !   gfortran -O2 bindings/fortran/dpar.f90 yours.f90 dpar.o
 !
+! This file is Fortran 2018, because arguments of C functions may be left out. If your code is
+! compiled with -std=f2008 or older, compile this file with -std=f2018: their modules mix.
+!
 ! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
 ! mem, halo_exchange, grid, points, of what chooses a process grid (halo_cost), draws halos
 ! (halo_show) and joins MPI.
@@ -37,6 +40,9 @@
 ! halos are written while the compiler sees no call: such arrays are `target`, or `asynchronous`,
 ! wherever the code between the two can see them, dummy arguments too; else their elements may be
 ! kept in registers, or the array copied.
+!
+! Complex arrays are exchanged and summed as two reals for each element: dpar_grid_attach_complex
+! attaches them, and dpar_sum_complex sums them over all ranks.
 !
 ! dpar_launch_program starts a program both ways, under a launcher and by itself. Ranks that it or
 ! dpar_launch began end by C's _exit, which writes out what C has buffered, not what Fortran has:
@@ -761,6 +767,16 @@ module dpar
         integer(c_int32_t) :: local_size = 0
         ! the same on all ranks of the job, different between jobs
         character(kind=c_char) :: id(64) = c_null_char
+    end type
+
+    ! ==== scan ====
+    ! combines the values of this rank with those of all lower ranks, and finds extremes together
+    ! with where they are.
+
+    ! A value, and a number that says where it is, such as the index of a cell or a rank.
+    type, bind(c) :: dpar_location
+        real(c_double) :: value = 0.0_c_double
+        integer(c_int64_t) :: index = 0
     end type
 
     ! ==== move ====
@@ -2397,6 +2413,43 @@ module dpar
             integer(c_int32_t) :: dpar_init
         end function
 
+        ! ==== scan ====
+
+        ! Combines in[count] of ranks 0 to this one elementwise into out[count], in rank order.
+        function dpar_scan(comm, in, out, count, type, op) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), value :: in
+            type(c_ptr), value :: out
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_scan
+        end function
+
+        ! Combines in[count] of all lower ranks, without this one's.
+        function dpar_exscan(comm, in, out, count, type, op) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), value :: in
+            type(c_ptr), value :: out
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_exscan
+        end function
+
+        ! Finds the smallest or largest of the values pairs[i] of all ranks, for each i, and the
+        ! index that was passed with it.
+        function dpar_all_reduce_location(comm, pairs, count, op) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_location), intent(inout), target :: pairs(*)
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_all_reduce_location
+        end function
+
         ! ==== move ====
 
         ! Moves an array from one layout to another.
@@ -2984,6 +3037,24 @@ module dpar
         module procedure dpar_string_of_why, dpar_string_of_pointer, dpar_string_of_characters
     end interface
 
+    ! Attaches an array of complex cells to a grid, as dpar_grid_attach attaches reals; it is exchanged
+    ! by its address, too:
+    !     status = dpar_grid_attach_complex(grid, psi(1, 1), why=why)
+    !     status = dpar_grid_exchange(grid, c_loc(psi(1, 1)))
+    ! u is the first own cell of a `target`, of kind c_double_complex or c_float_complex. field: the
+    ! points and strides as in C, in reals; its components are complex.
+    interface dpar_grid_attach_complex
+        module procedure dpar_grid_attach_complex_f64, dpar_grid_attach_complex_f32
+    end interface
+
+    ! Sums z(1:count), complex of kind c_double_complex or c_float_complex, over all ranks, in place.
+    ! The errors are those of dpar_all_reduce.
+    interface dpar_sum_complex
+        module procedure dpar_sum_complex_f64, dpar_sum_complex_f32
+    end interface
+
+    private :: dpar_grid_attach_complex_f64, dpar_grid_attach_complex_f32
+    private :: dpar_grid_attach_pairs, dpar_sum_complex_f64, dpar_sum_complex_f32
     private :: dpar_string_of_why, dpar_string_of_pointer, dpar_string_of_characters
 
 contains
@@ -3162,6 +3233,47 @@ contains
             if (present(parts)) d%parts(n - k) = parts(k)
             if (present(periodic)) d%periodic(n - k) = merge(1, 0, periodic(k))
         end do
+    end function
+
+    integer(c_int32_t) function dpar_grid_attach_pairs(grid, u, type, field, why) result(status)
+        type(c_ptr), intent(in) :: grid, u
+        integer(c_int32_t), intent(in) :: type
+        type(dpar_grid_field), intent(in), optional :: field
+        type(dpar_why), intent(inout), optional, target :: why
+        type(dpar_grid_field), target :: pairs
+        if (present(field)) pairs = field
+        pairs%components = 2 * max(1, pairs%components)
+        status = dpar_grid_attach(grid, u, type, pairs, why)
+    end function
+
+    integer(c_int32_t) function dpar_grid_attach_complex_f64(grid, u, field, why) result(status)
+        type(c_ptr), intent(in) :: grid
+        complex(c_double_complex), intent(in), target :: u
+        type(dpar_grid_field), intent(in), optional :: field
+        type(dpar_why), intent(inout), optional, target :: why
+        status = dpar_grid_attach_pairs(grid, c_loc(u), DPAR_F64, field, why)
+    end function
+
+    integer(c_int32_t) function dpar_grid_attach_complex_f32(grid, u, field, why) result(status)
+        type(c_ptr), intent(in) :: grid
+        complex(c_float_complex), intent(in), target :: u
+        type(dpar_grid_field), intent(in), optional :: field
+        type(dpar_why), intent(inout), optional, target :: why
+        status = dpar_grid_attach_pairs(grid, c_loc(u), DPAR_F32, field, why)
+    end function
+
+    integer(c_int32_t) function dpar_sum_complex_f64(comm, z, count) result(status)
+        type(c_ptr), intent(in) :: comm
+        integer, intent(in) :: count
+        complex(c_double_complex), intent(inout), target :: z(*)
+        status = dpar_all_reduce(comm, c_loc(z), c_loc(z), 2_c_int64_t * count, DPAR_F64, DPAR_SUM)
+    end function
+
+    integer(c_int32_t) function dpar_sum_complex_f32(comm, z, count) result(status)
+        type(c_ptr), intent(in) :: comm
+        integer, intent(in) :: count
+        complex(c_float_complex), intent(inout), target :: z(*)
+        status = dpar_all_reduce(comm, c_loc(z), c_loc(z), 2_c_int64_t * count, DPAR_F32, DPAR_SUM)
     end function
 
     ! dpar_comm_report and dpar_halo_plan_report as text.

@@ -14,6 +14,7 @@
 #include "job.h"
 #include "launch_private.h"
 #include "os.h"
+#include "scan.h"
 #include "shm.h"
 
 /* ---- the error exit -------------------------------------------------------------------------- */
@@ -432,6 +433,38 @@ DPAR_API double dpar_sum(dpar_comm *comm, double x)
 DPAR_API double dpar_mean(dpar_comm *comm, double x)
 {
     return dpari_scalar(comm, x, DPAR_AVG);
+}
+
+DPARI_STATIC_NOINLINE DPARI_COLD double dpari_scalar_location(dpar_comm *comm, double x,
+                                                              int64_t *index, int32_t op)
+{
+    dpar_location all;
+    all.value = x;
+    all.index = *index;
+    if (dpar_all_reduce_location(comm, &all, 1, op) != DPAR_OK) {
+        return dpari_scalar(NULL, x, op);
+    }
+    *index = all.index;
+    return all.value;
+}
+
+DPAR_API double dpar_max_location(dpar_comm *comm, double x, int64_t *index)
+{
+    return dpari_scalar_location(comm, x, index, DPAR_MAX);
+}
+
+DPAR_API double dpar_min_location(dpar_comm *comm, double x, int64_t *index)
+{
+    return dpari_scalar_location(comm, x, index, DPAR_MIN);
+}
+
+DPAR_API DPARI_COLD int64_t dpar_first_index(dpar_comm *comm, int64_t count)
+{
+    int64_t first = -1;
+    if (dpar_exscan(comm, &count, &first, 1, DPAR_I64, DPAR_SUM) != DPAR_OK) {
+        return -1;
+    }
+    return first;
 }
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */

@@ -119,6 +119,20 @@ DPAR_API double dpar_min(dpar_comm *comm, double x);
 DPAR_API double dpar_sum(dpar_comm *comm, double x);
 /* Computes the mean of x over all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_mean(dpar_comm *comm, double x);
+/* Computes the largest x of all ranks, otherwise as dpar_max, and finds where it is.
+ *
+ * index: input, a number that says where this rank's x is, such as the index of a cell or the rank.
+ *        Receives that of the largest x, the lowest one if several ranks have this x. If an x is
+ *        NaN, it is the lowest index passed with a NaN. After an error it is undefined.
+ *
+ * Costs two all-reduces of 8 bytes. scan.h has the form for many values. */
+DPAR_API double dpar_max_location(dpar_comm *comm, double x, int64_t *index);
+/* Computes the smallest x of all ranks and where it is, otherwise as dpar_max_location. */
+DPAR_API double dpar_min_location(dpar_comm *comm, double x, int64_t *index);
+/* Numbers elements in rank order: returns the global index of the first of this rank's `count`
+ * elements, which is the sum of the counts of all lower ranks. Returns -1 after an error, which
+ * comm->status and comm->why then describe. Collective. Costs an all-gather of 8 bytes. */
+DPAR_API int64_t dpar_first_index(dpar_comm *comm, int64_t count);
 
 /* Checks that all ranks have the same count elements of `type` at data, bit by bit, as initial
  * weights in training must be. Returns DPAR_OK if they have.

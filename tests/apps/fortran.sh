@@ -187,6 +187,24 @@ if [ -s block.f90 ]; then
     try timeout 60 ./block > block.txt
     try test -s block.txt
 fi
+# code of an older standard uses the module
+cat > old.f90 << 'F'
+program old
+    use dpar
+    implicit none
+    type(c_ptr) :: world, grid
+    type(dpar_why) :: why
+    complex(c_double_complex), target :: psi(0:4, 0:5)
+    if (dpar_init(world, why=why) < 0) stop 1
+    if (dpar_grid_make(world, dpar_grid_desc_init((/ 3, 4 /), 1), grid) < 0) stop 2
+    if (dpar_grid_attach_complex(grid, psi(1, 1)) < 0) stop 3
+    if (dpar_grid_free(grid) < 0 .or. dpar_comm_free(world) < 0) stop 4
+end program
+F
+for standard in f2003 f2008; do
+    try gfortran "-std=$standard" -Wall -Werror old.f90 dpar_f.o dpar.o -o old
+    try timeout 60 ./old
+done
 table
 for suffix in $mpis; do
     [ $suffix != .openmpi ] || sizes mpicc$suffix -DUSE_MPI

@@ -192,6 +192,71 @@ contains
         call check(dpar_grid_free(g) == 0, "the end of a grid")
     end subroutine
 
+    ! Complex arrays of both kinds on a ring, sums of complex numbers, prefixes and extremes.
+    subroutine complex_numbers(world)
+        type(c_ptr), intent(in) :: world
+        type(c_ptr) :: g
+        type(dpar_grid_desc) :: d
+        type(dpar_grid_field) :: field
+        complex(c_double_complex), allocatable, target :: psi(:, :), sums(:), pairs(:, :, :)
+        complex(c_float_complex), allocatable, target :: phi(:, :)
+        complex(c_double_complex) :: expected
+        type(dpar_location) :: best(2)
+        integer(c_int64_t), target :: mine, before
+        type(dpar_why) :: why
+        integer :: rank, ranks, x, i, j
+        rank = dpar_comm_rank(world)
+        ranks = dpar_comm_size(world)
+        d = dpar_grid_desc_init([3 * ranks, 4], 1, [ranks, 1], [.true., .false.])
+        call check(dpar_grid_make(world, d, g, why) == 0, "a grid of complex numbers")
+        allocate (psi(0:4, 0:5), phi(0:4, 0:5), pairs(2, 0:4, 0:5), sums(5))
+        psi = -1
+        phi = -1
+        pairs = -1
+        do j = 1, 4
+            do i = 1, 3
+                psi(i, j) = cmplx(3 * rank + i, 0.5 * j, c_double_complex)
+                phi(i, j) = cmplx(psi(i, j), kind=c_float_complex)
+                pairs(:, i, j) = [psi(i, j), conjg(psi(i, j))]
+            end do
+        end do
+        call check(dpar_grid_attach_complex(g, psi(1, 1), why=why) == 0, "a complex array")
+        call check(dpar_grid_attach_complex(g, phi(1, 1)) == 0, "one of c_float_complex")
+        field%components = 2
+        call check(dpar_grid_attach_complex(g, pairs(1, 1, 1), field, why) == 0, "complex components")
+        call check(dpar_grid_exchange(g, c_loc(psi(1, 1))) == 0, "its exchange")
+        call check(dpar_grid_exchange_many(g, [c_loc(phi(1, 1)), c_loc(pairs(1, 1, 1))], 2, 0) == 0, &
+            "theirs")
+        do j = 0, 5
+            do i = 0, 4
+                x = modulo(3 * rank + i - 1, 3 * ranks) + 1
+                expected = cmplx(x, 0.5 * j, c_double_complex)
+                if (j == 0 .or. j == 5) expected = -1
+                call check(psi(i, j) == expected, "a complex halo")
+                call check(phi(i, j) == cmplx(expected, kind=c_float_complex), "one of c_float_complex")
+                call check(pairs(1, i, j) == expected .and. pairs(2, i, j) == conjg(expected), &
+                    "complex components of a halo")
+            end do
+        end do
+        call check(dpar_grid_free(g) == 0, "the end of that grid")
+        sums = [(cmplx(rank * i, 1 - i, c_double_complex), i=1, 5)]
+        call check(dpar_sum_complex(world, sums, 5) == 0, "a complex sum")
+        call check(all(sums == [(cmplx(i * ranks * (ranks - 1) / 2, ranks * (1 - i), &
+            c_double_complex), i=1, 5)]), "its values")
+        phi(:, 1) = cmplx(1, rank, c_float_complex)
+        call check(dpar_sum_complex(world, phi(:, 1), 5) == 0, "a sum of c_float_complex")
+        call check(all(phi(:, 1) == cmplx(ranks, ranks * (ranks - 1) / 2, c_float_complex)), "its value")
+        mine = rank + 7
+        before = -1
+        call check(dpar_exscan(world, c_loc(mine), c_loc(before), 1_c_int64_t, DPAR_I64, DPAR_SUM) &
+            == 0 .and. before == 7 * rank + rank * (rank - 1) / 2, "a prefix")
+        best(1) = dpar_location(2.0_c_double * rank, 10_c_int64_t + rank)
+        best(2) = dpar_location(-1.0_c_double, 10_c_int64_t + rank)
+        call check(dpar_all_reduce_location(world, best, 2_c_int64_t, DPAR_MAX) == 0, "extremes")
+        call check(best(1)%value == 2 * (ranks - 1) .and. best(1)%index == 9 + ranks .and. &
+            best(2)%index == 10, "their locations")
+    end subroutine
+
     subroutine collectives(world)
         type(c_ptr), intent(in) :: world
         integer(c_int64_t), target :: mine(5), all_(5)
@@ -562,6 +627,7 @@ contains
         call check(given == 42, "what was given to the ranks")
         call collectives(world)
         call grids(world)
+        call complex_numbers(world)
         call redistribute(world)
         call halos(world)
         call points(world)
