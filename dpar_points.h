@@ -129,13 +129,13 @@
  * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists need a bit
- * for each ghost, or for each place of a mixed array. All other memory comes from dpar_comm_alloc.
- * It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes for each value sent and each
- * ghost. Lists of long runs take only 8 bytes per run, and a list that is a single run takes none.
- * Packed values take three times their bytes, or four times with messages. dpar_points_make
- * temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and 48 bytes per rank of the
- * communicator.
+ * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists or with
+ * unsent ghosts need a bit for each ghost, or for each place of a mixed array. All other memory
+ * comes from dpar_comm_alloc. It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes
+ * for each value sent and each ghost. Lists of long runs take only 8 bytes per run, and a list that
+ * is a single run takes none. Packed values take three times their bytes, or four times with
+ * messages. dpar_points_make temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and
+ * 48 bytes per rank of the communicator.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -840,11 +840,6 @@ typedef struct dpari_points {
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
     int32_t messages_to; /* number of peers that do not share memory */
-    int32_t mixed;       /* 1 if own values and ghosts are mixed in one array */
-    int64_t first_ghost; /* the local index where the array of ghosts begins: own_count, or 0 if
-                            they are mixed */
-    uint64_t *received;  /* a bit for each local index from first_ghost on: 1 if exchanges set it;
-                            NULL if they set all of them */
     int64_t run_bytes;
     dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
     int32_t has_layout;
@@ -863,6 +858,11 @@ typedef struct dpari_points {
     int32_t vectors;              /* number of vectors in the current exchange */
     dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
     int64_t point;                /* bytes per point of all vectors together */
+    int64_t first_ghost; /* the local index where the array of ghosts begins: own_count, or 0 if
+                            own values and ghosts are mixed */
+    uint64_t *received;  /* a bit for each local index from first_ghost on: 1 if exchanges set it;
+                            NULL if they set all of them */
+    int32_t mixed;       /* 1 if own values and ghosts are mixed in one array */
 } dpari_points;
 
 /* Returns the plan of a handle. */

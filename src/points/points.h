@@ -48,13 +48,13 @@
  * written. Several plans may be in progress at a time if no plan writes values that another reads.
  *
  * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
- * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists need a bit
- * for each ghost, or for each place of a mixed array. All other memory comes from dpar_comm_alloc.
- * It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes for each value sent and each
- * ghost. Lists of long runs take only 8 bytes per run, and a list that is a single run takes none.
- * Packed values take three times their bytes, or four times with messages. dpar_points_make
- * temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and 48 bytes per rank of the
- * communicator.
+ * 48 bytes there for each ghost and for each own id that own_id lists. Plans by lists or with
+ * unsent ghosts need a bit for each ghost, or for each place of a mixed array. All other memory
+ * comes from dpar_comm_alloc. It is 1.2 KiB per peer and the memory of the lists, which is 4 bytes
+ * for each value sent and each ghost. Lists of long runs take only 8 bytes per run, and a list that
+ * is a single run takes none. Packed values take three times their bytes, or four times with
+ * messages. dpar_points_make temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and
+ * 48 bytes per rank of the communicator.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait

@@ -109,11 +109,6 @@ typedef struct dpari_points {
     int32_t hashed;      /* 1 if own ids are in the table */
     int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
     int32_t messages_to; /* number of peers that do not share memory */
-    int32_t mixed;       /* 1 if own values and ghosts are mixed in one array */
-    int64_t first_ghost; /* the local index where the array of ghosts begins: own_count, or 0 if
-                            they are mixed */
-    uint64_t *received;  /* a bit for each local index from first_ghost on: 1 if exchanges set it;
-                            NULL if they set all of them */
     int64_t run_bytes;
     dpar_layout layout; /* a copy of desc.layout if has_layout is 1 */
     int32_t has_layout;
@@ -132,6 +127,11 @@ typedef struct dpari_points {
     int32_t vectors;              /* number of vectors in the current exchange */
     dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
     int64_t point;                /* bytes per point of all vectors together */
+    int64_t first_ghost; /* the local index where the array of ghosts begins: own_count, or 0 if
+                            own values and ghosts are mixed */
+    uint64_t *received;  /* a bit for each local index from first_ghost on: 1 if exchanges set it;
+                            NULL if they set all of them */
+    int32_t mixed;       /* 1 if own values and ghosts are mixed in one array */
 } dpari_points;
 
 /* Returns the plan of a handle. */

@@ -426,6 +426,40 @@ contains
         call check(dpar_points_free(p) == 0, "end of points")
     end subroutine
 
+    ! The same with default integers as ids, on a line whose ends have a ghost that no rank sends.
+    subroutine narrow_points(world)
+        type(c_ptr), intent(in) :: world
+        integer, parameter :: n = 5
+        type(c_ptr) :: p
+        type(dpar_points_desc) :: desc
+        type(dpar_why) :: why
+        integer(c_int32_t), target :: ghost(2)
+        integer(c_int32_t) :: id(n + 2), at(n + 2), row(n), begin(n + 1), column(2 * n), first
+        integer(c_int64_t) :: interior
+        real(c_double), target :: x(n + 2)
+        integer :: i
+        first = n * dpar_comm_rank(world)
+        ghost = [first - 1, first + n]
+        desc%own_count = n
+        desc%ghost_count = 2
+        desc%ghost_id32 = c_loc(ghost)
+        desc%unsent_ghosts = 1
+        call check(dpar_points_make(world, desc, p, why) == 0, "narrow points: " // dpar_string(why))
+        x = [(real(first + i, c_double), i = 0, n - 1), -1.0_c_double, real(first + n, c_double)]
+        call check(dpar_points_exchange(p, x) == 0, "exchange of narrow points")
+        call check(all(nint(x(n + 1:)) == ghost), "narrow ghosts")
+        id = [(first + i, i = 0, n - 1), ghost]
+        call check(dpar_points_to_local32(p, id, n + 2_c_int64_t, at) == 0, "narrow local numbers")
+        call check(all(at == [(i, i = 0, n + 1)]), "narrow places")
+        begin = [(2 * i, i = 0, n)]
+        do i = 1, n ! each row reads its point and the next one
+            column(2 * i - 1:2 * i) = [i - 1, merge(i, n + 1, i < n)]
+        end do
+        call check(dpar_points_interior_rows32(p, n + 0_c_int64_t, begin, column, row, interior) == 0, "narrow rows")
+        call check(interior == merge(n, n - 1, dpar_comm_rank(world) == dpar_comm_size(world) - 1), "narrow interior")
+        call check(dpar_points_free(p) == 0, "end of narrow points")
+    end subroutine
+
     ! 12 x 12 quads, dealt out like cards, are cut along the curve and go there. What each corner then
     ! has as its coordinates, its own and those of others, is told by the id of its element alone.
     subroutine cutting(world)
@@ -631,6 +665,7 @@ contains
         call redistribute(world)
         call halos(world)
         call points(world)
+        call narrow_points(world)
         call cutting(world)
         rank_main = wrong
     end function

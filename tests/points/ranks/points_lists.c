@@ -462,6 +462,23 @@ static void numbering(const dpar_points *p, const world *w, int me)
     }
 }
 
+/* Sets the memory of a description to the bytes that it needs, and checks that fewer are refused.
+ * Returns the pointer to free. */
+static void *give_memory(dpar_comm *c, dpar_points_desc *d)
+{
+    dpar_points *p = NULL;
+    dpar_why why;
+    void *whole;
+    d->bytes = 1;
+    CHECK_INT(dpar_points_make(c, d, &p, &why), DPAR_E_ROOM);
+    d->bytes = why.bytes;
+    d->memory = zeroed_aligned(why.bytes, &whole);
+    d->bytes -= c->rank == c->size - 1;
+    CHECK_INT(dpar_points_make(c, d, &p, &why), DPAR_E_ROOM);
+    d->bytes = why.bytes;
+    return whole;
+}
+
 static void random_worlds(dpar_comm *c, int rounds)
 {
     uint64_t seed = 777 + (uint64_t)c->size;
@@ -471,8 +488,12 @@ static void random_worlds(dpar_comm *c, int rounds)
     for (i = 0; i < rounds && c->status == DPAR_OK; i++) {
         dpar_points *p = NULL;
         dpar_why why;
+        void *memory = NULL;
         build(w, c->size, i % KINDS, &seed);
         describe(w, c->rank, d, (int)(lot_next(&seed) + (uint64_t)c->rank) & 3);
+        if (lot_below(&seed, 4) == 0) {
+            memory = give_memory(c, &d->desc);
+        }
         d->desc.method = (int32_t)lot_below(&seed, 4);
         d->desc.run_bytes = lot_below(&seed, 2) * 16;
         why.text[0] = 0;
@@ -486,6 +507,58 @@ static void random_worlds(dpar_comm *c, int rounds)
         rows(p, w, c->rank, seed);
         exchange(p, w, c->rank, &seed);
         CHECK_INT(dpar_points_free(p), DPAR_OK);
+        free(memory);
+    }
+    free(d);
+    free(w);
+}
+
+/* Changes one number of this rank's description. Arrays have memory for all resulting counts. */
+static void spoil(description *d, uint64_t *seed)
+{
+    const int64_t any = (int64_t)lot_next(seed) >> lot_below(seed, 64);
+    const int64_t one = lot_below(seed, 3) - 1, at = lot_below(seed, 8);
+    switch (lot_below(seed, 12)) {
+    case 0: d->desc.mixed_count = one ? d->desc.mixed_count - at : -any; break;
+    case 1: d->desc.unsent_ghosts = 0; break;
+    case 2: d->desc.own_count = one && d->desc.own_count > 0 ? d->desc.own_count - 1 : -1; break;
+    case 3: d->desc.ghost_count = d->desc.ghost_count > 0 ? d->desc.ghost_count - 1 : -1; break;
+    case 4: d->lists.peer_count = (int32_t)(one ? d->lists.peer_count - one : any); break;
+    case 5: d->sends[at] = d->sends32[at] = (int32_t)(d->sends[at] - at); break;
+    case 6: d->receives[at] = d->receives32[at] = (int32_t)(d->receives[at] - at); break;
+    case 7: d->send_at[at] = (int32_t)(one ? d->receive_at[at] : any); break;
+    case 8: d->receive_at[at] = (int32_t)(one ? d->receive_at[at] + one : any); break;
+    case 9: d->ghost_id[at] = d->ghost_id32[at] = (int32_t)(one ? d->own_id[0] : any); break;
+    case 10: d->owner[at] = (int32_t)(one ? d->owner[at] + one : any); break;
+    default: d->own_id[at] = d->own_id32[at] = (int32_t)(one ? d->own_id[0] : any); break;
+    }
+}
+
+/* Checks that if one rank describes something wrong, all ranks plan or all are refused with a
+ * message. */
+static void fuzz(dpar_comm *c, int rounds)
+{
+    uint64_t seed = 4321 + (uint64_t)c->size;
+    world *w = (world *)zeroed(sizeof *w);
+    description *d = (description *)zeroed(sizeof *d);
+    int i;
+    for (i = 0; i < rounds && c->status == DPAR_OK; i++) {
+        dpar_points *p = NULL;
+        dpar_status status;
+        dpar_why why;
+        build(w, c->size, i % KINDS, &seed);
+        describe(w, c->rank, d, (int)lot_below(&seed, 4));
+        if ((int)lot_below(&seed, c->size) == c->rank) {
+            uint64_t own_seed = seed;
+            spoil(d, &own_seed);
+        }
+        why.text[0] = 0;
+        status = dpar_points_make(c, &d->desc, &p, &why);
+        CHECK((status == DPAR_OK) == (why.text[0] == 0));
+        CHECK_INT(all_sum(c, status == DPAR_OK), status == DPAR_OK ? c->size : 0);
+        if (p) {
+            CHECK_INT(dpar_points_free(p), DPAR_OK);
+        }
     }
     free(d);
     free(w);
@@ -795,6 +868,7 @@ static int test(dpar_comm *c, void *arg)
     const int rounds = getenv("POINTS_ROUNDS") ? atoi(getenv("POINTS_ROUNDS")) : 60;
     (void)arg;
     random_worlds(c, rounds);
+    fuzz(c, 5 * rounds);
     open_ends(c);
     tiles(c);
     matrix(c);
