@@ -922,7 +922,8 @@ typedef struct dpar_redistribute_desc {
     const int64_t *out_shape; /* [dims] the same for `out`; padding is left unchanged */
     int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
     void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
-                      device, the system) for the time of the call */
+                      device, the system) for the time of the call, which is as fast from the
+                      second call on */
     int64_t scratch_bytes; /* size of scratch; 0 if dpar allocates it. If it is too small, the move
                               fails with DPAR_E_ROOM, and why.bytes is the size that this rank
                               needs. To query that size, set this to 1 and scratch to NULL */
@@ -3301,7 +3302,9 @@ typedef struct dpari_move_source {
 /* Totals of the transfers of one direction. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* 1 if a transfer is combined */
+    int64_t own;     /* elements of them from this rank to itself */
+    int32_t own_ops; /* 1 if a transfer from this rank to itself is combined */
+    int32_t ops;     /* 1 if a transfer is combined */
     int32_t apart; /* 1 if such a transfer does not directly follow another part of the same box */
 } dpari_move_totals;
 
@@ -20156,6 +20159,7 @@ DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
     desc = desc != NULL ? desc : &move->none;
     bytes = dpar_type_bytes(desc->type);
     move->comm = move->boxes.comm = comm;
+    move->source.rank = comm->rank;
     move->desc = desc;
     move->boxes.type = desc->type;
     move->boxes.bytes = bytes;
@@ -20254,6 +20258,10 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
         if (t->op != DPAR_COPY) {
             sum->ops = 1;
             sum->apart |= !source->continues;
+            sum->own_ops |= t->peer == source->rank;
+        }
+        if (t->peer == source->rank) {
+            sum->own += volume;
         }
         sum->elements += volume;
         sum->items++;
@@ -20285,11 +20293,20 @@ static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
     return 1;
 }
 
+/* True if messages from this rank to itself need slots, because their boxes are combined. All other
+ * boxes of this rank are copied from array to array. */
+static int dpari_own_has_slots(const dpari_move *move)
+{
+    return move->sum[DPAR_TRANSFER_SEND].own_ops || move->sum[DPAR_TRANSFER_RECV].own_ops;
+}
+
 static int dpari_scratch_side(int64_t *bytes, const dpari_move *move, const dpari_move_totals *sum)
 {
     const int64_t piece = move->piece, streams = dpari_least(sum->items, move->comm->size);
+    const int64_t own = dpari_own_has_slots(move) ? 0 : sum->own;
+    const int64_t messages = streams - (own > 0);
     const int64_t slots = dpari_least(
-        sum->elements, piece <= INT64_MAX / (streams + 1) ? piece * streams : INT64_MAX);
+        sum->elements - own, piece <= INT64_MAX / (messages + 1) ? piece * messages : INT64_MAX);
     return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
            dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
            dpari_scratch_add(bytes, move->comm->size, 4) &&
@@ -20349,7 +20366,7 @@ DPARI_INTERNAL dpar_status dpari_move_scratch(dpari_move *move, int64_t bytes, d
             return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (desc->scratch == NULL) {
-        status = dpar_comm_alloc(move->comm, bytes, &move->scratch);
+        status = dpari_shm_scratch(move->comm, bytes, &move->scratch);
     }
     return dpari_move_failed(move, status, why);
 }
@@ -20469,7 +20486,7 @@ static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != move->comm->rank || s->ops) {
+        if (s->peer != move->comm->rank || dpari_own_has_slots(move)) {
             *next += dpari_room_up(most * move->boxes.bytes);
         }
         if (s->ops && s->messages > 1) {
@@ -21240,7 +21257,6 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     const dpar_layout *from = move->desc->from, *to = move->desc->to;
     move->source.from = from;
     move->source.to = to;
-    move->source.rank = comm->rank;
     all->bytes = 0;
     if (status != DPAR_OK) {
         return status;
