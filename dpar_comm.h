@@ -563,9 +563,14 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *comm);
  * communicator's world is closed, or let the close release it.
  *
  * Not collective. Fails with DPAR_E_MEMORY if there is not enough memory and DPAR_E_ARG if `bytes`
- * is negative. Costs O(bytes) for memory that was used before, otherwise O(allocations). */
+ * is negative. Costs O(allocations) and, in shared memory, about 1 ms for each MB from the system,
+ * but only 0.05 ms, for setting it to zero, if it was released before and is kept. */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory);
-/* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
+/* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective.
+ *
+ * In shared memory a rank keeps up to 64 MiB of released memory for its next allocations. All ranks
+ * of a node together keep at most 1/32 of the memory that was available when they started. The
+ * rest, and all of it when an allocation would fail otherwise, is given back to the system. */
 DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
 /* Starts a thread of the engine that advances posted work, or ends that thread if `on` is 0. Not
@@ -601,10 +606,11 @@ typedef struct dpar_world_desc {
                            (dpar_comm_shrink) are not killed. 0 selects 10 s */
     int64_t heap_bytes; /* the most registered memory (dpar_comm_alloc) that one rank may have at a
                            time, in whole pages; beyond it dpar_comm_alloc fails with DPAR_E_MEMORY.
-                           0 selects the memory of the machine. Unused heap takes neither memory nor
-                           addresses. The library's own needs do not count, about 1 MiB for each
-                           communicator and 270 KiB for each rank that this one sends messages to.
-                           The heap is smaller if the limit on files (ulimit -f) is */
+                           0 selects the memory of the machine. It reserves neither memory nor
+                           addresses, whatever its value: both are taken when they are needed
+                           (docs/limits.md). The library's own needs do not count, about 1 MiB for
+                           each communicator and 270 KiB for each rank that this one sends messages
+                           to. The heap is smaller if the limit on files (ulimit -f) is */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for data that is not in
                            registered memory: a power of two, 4 KiB .. 16 MiB. 0 selects 256 KiB */
     int32_t threads;    /* dpar_launch only: 1 makes ranks threads of this process */
@@ -975,7 +981,8 @@ typedef struct dpar_redistribute_desc {
     const int64_t *out_shape; /* [dims] the same for `out`; padding is left unchanged */
     int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
     void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
-                      device, the system) for the time of the call */
+                      device, the system) for the time of the call, which is as fast from the
+                      second call on */
     int64_t scratch_bytes; /* size of scratch; 0 if dpar allocates it. If it is too small, the move
                               fails with DPAR_E_ROOM, and why.bytes is the size that this rank
                               needs. To query that size, set this to 1 and scratch to NULL */
@@ -1403,10 +1410,13 @@ typedef struct dpari_segment {
     int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
-/* An allocation. */
+/* An allocation, or a piece of memory that was released and is kept for the next allocation. */
 typedef struct dpari_used {
     int64_t begin, bytes; /* offset in the file, or in the file that there would be, and size */
-    int64_t users;        /* bytes that count against heap_bytes */
+    int64_t users;        /* bytes that count against heap_bytes; 0 if kept */
+    int32_t kept;         /* 1 if it is kept */
+    int16_t dumped;       /* 1 if it is in core files */
+    int16_t large;        /* 1 if the system was asked for large pages in all of it */
 } dpari_used;
 
 /* An extent of this rank's own heap. */
@@ -1431,6 +1441,10 @@ enum {
      * limits the number of mappings. */
     DPARI_DUMPED = 1024
 };
+/* The most bytes of released memory that a rank keeps. It is the largest threshold from which
+ * malloc of glibc gives memory back to the system. All ranks of a node together keep at most 1 /
+ * DPARI_KEPT_SHARE of the memory that was available when they started. */
+enum { DPARI_KEPT_MOST = 1 << 26, DPARI_KEPT_SHARE = 32 };
 
 /* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
  * that the memory stays mapped. */
@@ -1462,14 +1476,18 @@ typedef struct dpari_world {
                     it has not. Any thread may map one (compare and swap) */
     dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from index 1 on, ascending */
     int32_t owns_extents;
-    dpari_used *used; /* allocations in this rank's heap, ascending */
+    dpari_used *used; /* [DPARI_MAX_USED + 2] allocations in this rank's heap and the pieces that
+                         are kept, ascending. An allocation within a piece adds two elements */
     int32_t used_count;
-    int64_t users;    /* bytes that count against heap_bytes */
-    int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
-    int number;       /* errno of that failure */
-    int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
+    int64_t users;     /* bytes that count against heap_bytes */
+    int64_t kept;      /* bytes of the pieces that are kept; together with `users` never more than
+                          heap_bytes */
+    int64_t kept_most; /* the most bytes that may be kept */
+    int32_t lacks;     /* DPARI_LACKS_x of the last allocation that failed */
+    int number;        /* errno of that failure */
+    int64_t fresh;     /* from this offset on, nothing in the heap was ever allocated */
     int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
-                         behind may still write there */
+                        behind may still write there */
     uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
     uint32_t clock;   /* the head's clock when this rank last looked at it */
     double clock_at;  /* dpari_os_now at that look */
@@ -1714,6 +1732,10 @@ DPARI_API void dpari_put_crossed(dpar_text *text, const dpari_group *group, int3
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm);
 /* Advances all posted operations by one step, for waits outside of this engine. */
 DPARI_API void dpari_shm_progress_all(dpar_comm *comm);
+
+/* Does what dpar_comm_alloc does, but memory that was used before is not zeroed, where ranks share
+ * memory. dpar_comm_release releases it. For scratch that is needed in every call. */
+DPARI_API dpar_status dpari_shm_scratch(dpar_comm *comm, int64_t bytes, void **memory);
 
 /* Decides which rank prints an error for all. Returns 1 to the first rank of a world that calls
  * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
@@ -2885,11 +2907,15 @@ DPARI_INTERNAL int dpari_uncount(dpari_world_head *head, dpari_rank *record);
 
 /* Returns the offset in the file at which the range for this rank's heap begins. */
 DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world);
-/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
- * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
- * world->lacks and world->number. */
-DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
+/* What memory of a heap is for. Scratch is not zeroed and not in core files. All but the library's
+ * own memory counts against heap_bytes. */
+enum { DPARI_HEAP_LIBRARY, DPARI_HEAP_USER, DPARI_HEAP_SCRATCH };
+/* Allocates memory in this rank's heap, which all ranks can reach. purpose: DPARI_HEAP_x. Fails
+ * with DPAR_E_MEMORY and sets world->lacks and world->number. */
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int purpose,
                                             void **memory);
+/* Releases memory. Some of it is kept for later allocations, which then need no system call and
+ * cause no page faults. */
 DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
 /* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
  * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
@@ -3335,7 +3361,9 @@ typedef struct dpari_move_source {
 /* Totals of the transfers of one direction. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* 1 if a transfer is combined */
+    int64_t own;     /* elements of them from this rank to itself */
+    int32_t own_ops; /* 1 if a transfer from this rank to itself is combined */
+    int32_t ops;     /* 1 if a transfer is combined */
     int32_t apart; /* 1 if such a transfer does not directly follow another part of the same box */
 } dpari_move_totals;
 
@@ -10014,7 +10042,13 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
 /* ==== comm/heap.c ==== */
 
 /* Implements the heaps: each rank allocates from its own extents, without locks, and maps those of
- * other ranks when it needs an address in them. world.h has the memory layout. */
+ * other ranks when it needs an address in them. world.h has the memory layout.
+ *
+ * Memory of users that is released is kept, up to world->kept_most bytes: it stays mapped and
+ * allocated from the system, so that the next allocation only has to clear it. Clearing takes about
+ * 0.05 ms for each MB, and taking a MB from the system 1 ms. Kept pieces have elements in
+ * world->used, because nothing else may be placed there. If an allocation fails, or a piece would
+ * exceed the bound, all kept memory is given back. */
 
 /* ---- extents --------------------------------------------------------------------------------- */
 
@@ -10293,11 +10327,205 @@ static void dpari_extent_rest(dpari_world *world, int32_t number)
     dpari_os_unmap(at, e->bytes);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
-                                                       void **memory)
+/* ---- memory that is kept --------------------------------------------------------------------- */
+
+/* Makes room for an element at `index` of world->used, and zeroes it. */
+static dpari_used *dpari_used_insert(dpari_world *world, int32_t index)
+{
+    dpari_used *u = &world->used[index];
+    memmove(u + 1, u, (size_t)(world->used_count - index) * sizeof *u);
+    world->used_count++;
+    memset(u, 0, sizeof *u);
+    return u;
+}
+
+static void dpari_used_remove(dpari_world *world, int32_t index)
+{
+    dpari_used *u = &world->used[index];
+    world->used_count--;
+    memmove(u, u + 1, (size_t)(world->used_count - index) * sizeof *u);
+}
+
+/* Returns the extent that holds the offset `at`. */
+static int32_t dpari_extent_of(const dpari_world *world, int64_t at)
+{
+    int32_t i = 1;
+    while (at >= world->own[i].begin + world->own[i].bytes) {
+        i++;
+    }
+    return i;
+}
+
+/* Gives the memory of a range back to the system, unless it is small. */
+static void dpari_heap_drop(const dpari_world *world, int64_t at, int64_t bytes)
+{
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (world->segment.fd >= 0 && bytes >= INT64_C(1) << 20) {
+        const int32_t number = dpari_extent_of(world, at);
+        char *address = dpari_own_view(world, number) + (at - world->own[number].begin);
+        madvise(address, (size_t)bytes, MADV_REMOVE);
+    }
+#else
+    (void)world;
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+/* Gives all kept memory back. */
+static DPARI_COLD void dpari_kept_drop(dpari_world *world)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < world->used_count; i++) {
+        if (world->used[i].kept) {
+            dpari_heap_drop(world, world->used[i].begin, world->used[i].bytes);
+        } else {
+            world->used[n++] = world->used[i];
+        }
+    }
+    world->used_count = n;
+    world->kept = 0;
+    for (int32_t i = 1; i <= world->owns_extents; i++) {
+        dpari_extent_rest(world, i);
+    }
+}
+
+/* Finds the smallest kept piece that has `take` bytes. Returns where they begin, at the end of the
+ * piece, or -1 if there is no such piece. *index is the piece. */
+static int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t unit, int32_t *index)
+{
+    int64_t least = INT64_MAX, found = -1;
+    for (int32_t i = 0; i < world->used_count; i++) {
+        const dpari_used *u = &world->used[i];
+        if (u->kept && u->bytes >= take && u->bytes < least) {
+            const int64_t at = (u->begin + u->bytes - take) / unit * unit;
+            if (at >= dpari_most(u->begin, world->floor)) {
+                least = u->bytes;
+                found = at;
+                *index = i;
+            }
+        }
+    }
+    return found;
+}
+
+/* Takes [at, at + take) out of a kept piece and returns the element for it. What precedes and
+ * follows it stays kept. */
+static dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at, int64_t take)
+{
+    const dpari_used piece = world->used[index];
+    const int64_t after = piece.begin + piece.bytes - (at + take);
+    dpari_used *u = &world->used[index];
+    world->kept -= take;
+    if (after > 0) {
+        *dpari_used_insert(world, index + 1) = piece;
+        u[1].begin = at + take;
+        u[1].bytes = after;
+    }
+    if (at > piece.begin) {
+        u->bytes = at - piece.begin;
+        u = dpari_used_insert(world, index + 1);
+    }
+    *u = piece;
+    u->begin = at;
+    u->bytes = take;
+    u->kept = 0;
+    return u;
+}
+
+/* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with and
+ * without large pages stay apart, because asking for large pages again would take as long. */
+static void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e)
+{
+    dpari_used *u = &world->used[index];
+    u->kept = 1;
+    u->users = 0;
+    world->kept += u->bytes;
+    /* two turns: the first joins the piece that follows, the second the one that precedes */
+    for (int32_t i = index; i >= index - 1 && i >= 0; i--) {
+        u = &world->used[i];
+        if (i + 1 < world->used_count && u[0].kept && u[1].kept && u[0].large == u[1].large &&
+            u->begin + u->bytes == u[1].begin && u->begin >= e->begin &&
+            u[1].begin < e->begin + e->bytes) {
+            u->bytes += u[1].bytes;
+            dpari_used_remove(world, i + 1);
+        }
+    }
+}
+
+/* True if an allocation is to be kept when it is released. Where the process has a limit on
+ * addresses, an extent that has more of them than may be kept is unmapped as soon as it is empty.
+ */
+static int dpari_is_kept(const dpari_world *world, const dpari_used *u, const dpari_own *e)
+{
+    return world->segment.fd >= 0 && u->users > 0 && u->bytes <= world->kept_most &&
+           (e->bytes <= DPARI_KEPT_MOST || dpari_os_limit(RLIMIT_AS) == INT64_MAX);
+}
+
+/* ---- allocations ----------------------------------------------------------------------------- */
+
+/* Takes memory for an allocation from the system. Returns its element, or NULL; see world->lacks.
+ */
+static DPARI_COLD dpari_used *dpari_heap_new(dpari_world *world, int64_t take)
 {
     int32_t place = 0, number = 0;
-    int64_t at = -1, take = bytes < 1 ? 1 : bytes;
+    int64_t at;
+    dpari_used *u;
+    world->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
+        return NULL;
+    }
+    at = dpari_heap_place(world, take, &place, &number);
+    if (at >= 0) {
+        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
+    }
+    dpari_heap_took(world, take);
+    if (at < 0) {
+        return NULL;
+    }
+    if (world->number != 0) {
+        world->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(world, number);
+        return NULL;
+    }
+    u = dpari_used_insert(world, place);
+    u->begin = at;
+    u->bytes = take;
+    return u;
+}
+
+/* Allocates `take` bytes, whole pages. Returns the element, or NULL; see world->lacks. */
+static dpari_used *dpari_heap_find_or_new(dpari_world *world, int64_t take, int purpose)
+{
+    const int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : dpari_os_page();
+    const int64_t rest = world->head->heap_bytes - world->users;
+    int32_t index = 0;
+    int64_t at;
+    if (purpose != DPARI_HEAP_LIBRARY && take > rest) {
+        world->lacks = DPARI_LACKS_HEAP;
+        return NULL;
+    }
+    if (world->used_count >= DPARI_MAX_USED) {
+        world->lacks = DPARI_LACKS_PIECES;
+        return NULL;
+    }
+    if (purpose != DPARI_HEAP_LIBRARY && world->kept > 0) {
+        at = dpari_kept_find(world, take, unit, &index);
+        if (at >= 0) {
+            return dpari_kept_take(world, index, at, take);
+        }
+        if (take > rest - world->kept) {
+            return NULL; /* the caller tries again without kept memory */
+        }
+    }
+    return dpari_heap_new(world, take);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes,
+                                                       int purpose, void **memory)
+{
+    int64_t take = bytes < 1 ? 1 : bytes;
+    dpari_used *u;
     dpari_own *e;
     char *address;
     world->number = ENOMEM;
@@ -10306,51 +10534,34 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, dpari_os_page());
-    if (users && take > world->head->heap_bytes - world->users) {
+    u = dpari_heap_find_or_new(world, take, purpose);
+    if (!u && world->kept > 0) {
+        dpari_kept_drop(world);
+        u = dpari_heap_find_or_new(world, take, purpose);
+    }
+    if (!u) {
         return DPAR_E_MEMORY;
     }
-    world->lacks = DPARI_LACKS_PIECES;
-    if (world->used_count == DPARI_MAX_USED) {
-        return DPAR_E_MEMORY;
-    }
-    world->lacks = DPARI_LACKS_MEMORY;
-    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
-        return DPAR_E_MEMORY;
-    }
-    at = dpari_heap_place(world, take, &place, &number);
-    if (at >= 0) {
-        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
-    }
-    dpari_heap_took(world, take);
-    if (at < 0) {
-        return DPAR_E_MEMORY;
-    }
-    if (world->number != 0) {
-        world->lacks = DPARI_LACKS_FILE;
-        dpari_extent_rest(world, number);
-        return DPAR_E_MEMORY;
-    }
-    e = &world->own[number];
-    address = dpari_own_view(world, number) + (at - e->begin);
+    e = &world->own[dpari_extent_of(world, u->begin)];
+    address = dpari_own_view(world, (int32_t)(e - world->own)) + (u->begin - e->begin);
     world->lacks = DPARI_LACKS_NOTHING;
     if (world->segment.fd >= 0) {
-        dpari_os_large_pages(address, take);
-        if (users && world->used_count < DPARI_DUMPED) {
+        if (!u->large) {
+            dpari_os_large_pages(address, take);
+            u->large = take >= DPARI_OS_LARGE;
+        }
+        u->dumped = purpose == DPARI_HEAP_USER && world->used_count <= DPARI_DUMPED;
+        if (u->dumped) {
             dpari_os_dump(address, take, 1);
         }
     }
-    if (at < e->fresh) {
-        memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
+    if (u->begin < e->fresh && purpose != DPARI_HEAP_SCRATCH) {
+        memset(address, 0, (size_t)dpari_least(e->fresh - u->begin, take));
     }
-    e->fresh = dpari_most(e->fresh, at + take);
-    world->fresh = dpari_most(world->fresh, at + take);
-    memmove(&world->used[place + 1], &world->used[place],
-            (size_t)(world->used_count - place) * sizeof world->used[0]);
-    world->used[place].begin = at;
-    world->used[place].bytes = take;
-    world->used[place].users = users ? take : 0;
-    world->users += world->used[place].users;
-    world->used_count++;
+    e->fresh = dpari_most(e->fresh, u->begin + take);
+    world->fresh = dpari_most(world->fresh, u->begin + take);
+    u->users = purpose != DPARI_HEAP_LIBRARY ? take : 0;
+    world->users += u->users;
     *memory = address;
     return DPAR_OK;
 }
@@ -10403,7 +10614,7 @@ DPARI_API DPARI_COLD int dpari_heap_holds(const dpari_world *world, int64_t low,
         at = low - view + e->begin;
         k = low < view ? 0 : dpari_heap_find(world, at + 1);
         u = k > 0 ? &world->used[k - 1] : NULL;
-        if (u == NULL || at >= u->begin + u->bytes) {
+        if (u == NULL || u->kept || at >= u->begin + u->bytes) {
             return 0;
         }
         *within = u->bytes;
@@ -10416,24 +10627,27 @@ DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
 {
     uint64_t offset = 0;
     const int32_t number = dpari_own_find(world, (uint64_t)(uintptr_t)memory, &offset);
-    const int64_t at = world->own[number].begin + (int64_t)offset;
-    const int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
-    if (low == world->used_count || world->used[low].begin != at) {
+    const dpari_own *e = &world->own[number];
+    const int64_t at = e->begin + (int64_t)offset;
+    int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
+    dpari_used *u = &world->used[low];
+    if (low == world->used_count || u->begin != at || u->kept) {
         return;
     }
-    if (world->segment.fd >= 0 && world->used[low].users > 0 &&
-        !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(memory, world->used[low].bytes, 0);
+    if (u->dumped && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(memory, u->bytes, 0);
     }
-#if defined(__linux__) && defined(MADV_REMOVE)
-    if (world->segment.fd >= 0 && world->used[low].bytes >= INT64_C(1) << 20) {
-        madvise(memory, (size_t)world->used[low].bytes, MADV_REMOVE);
+    world->users -= u->users;
+    if (dpari_is_kept(world, u, e)) {
+        if (world->kept + u->bytes > world->kept_most) {
+            dpari_kept_drop(world);
+            low = dpari_heap_find(world, at);
+        }
+        dpari_kept_add(world, low, e);
+        return;
     }
-#endif
-    world->users -= world->used[low].users;
-    world->used_count--;
-    memmove(&world->used[low], &world->used[low + 1],
-            (size_t)(world->used_count - low) * sizeof world->used[0]);
+    dpari_heap_drop(world, at, u->bytes);
+    dpari_used_remove(world, low);
     dpari_extent_rest(world, number);
 }
 
@@ -10994,10 +11208,12 @@ static void dpari_world_unmap(dpari_world *world)
     }
 }
 
+#define DPARI_USED_BYTES ((DPARI_MAX_USED + 2) * (int64_t)sizeof(dpari_used))
+
 /* Frees the private memory of a world. */
 static void dpari_world_free(dpari_world *world)
 {
-    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->used, DPARI_USED_BYTES);
     dpari_os_unmap(world->view, dpari_view_bytes(world));
     dpari_os_unmap(world->probe, dpari_os_page());
     dpari_os_unmap(world, (int64_t)sizeof *world);
@@ -11034,7 +11250,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->threads = head->threads;
     world->owns = own;
     world->timeout_s = dpari_world_timeout(options);
-    world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    world->used = (dpari_used *)dpari_os_pages(DPARI_USED_BYTES);
     world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
     world->fresh = dpari_part_begin(world);
     world->clock = DPARI_LOAD(&head->clock);
@@ -11245,6 +11461,17 @@ static void dpari_world_look(dpari_world *world)
     dpari_world_prove(world);
 }
 
+/* Returns the most bytes of released memory that this rank may keep. Where the file is in /dev/shm,
+ * that may be much smaller than the memory. */
+static int64_t dpari_world_keeps(const dpari_world *world, int64_t available)
+{
+    struct statvfs place;
+    if (world->segment.fd >= 0 && fstatvfs(world->segment.fd, &place) == 0 && place.f_blocks > 0) {
+        available = dpari_least(available, (int64_t)place.f_bavail * (int64_t)place.f_frsize);
+    }
+    return dpari_least(DPARI_KEPT_MOST, available / DPARI_KEPT_SHARE / world->size);
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint64_t member,
                                                         dpar_why *why)
 {
@@ -11261,6 +11488,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     *world->probe = dpari_world_word(world, world->me);
     record->probe = (uint64_t)(uintptr_t)world->probe;
     dpari_limits_find(&available);
+    world->kept_most = dpari_world_keeps(world, available.bytes);
     record->quota = available.cpus;
     record->group = available.who;
     record->pid_space = dpari_os_namespace("pid");
@@ -13550,7 +13778,8 @@ static dpar_status dpari_p2p_channel_open(dpari_world *world, dpari_p2p_link *li
     if (link->out) {
         return DPAR_OK;
     }
-    s = dpari_heap_alloc(world, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
+    s = dpari_heap_alloc(world, (int64_t)sizeof(dpari_p2p_channel), DPARI_HEAP_LIBRARY,
+                         &memory); /* zeroed */
     if (s == DPAR_OK) {
         link->out = (dpari_p2p_channel *)memory;
         DPARI_STORE(ref, dpari_ref(world, memory, (int64_t)sizeof(dpari_p2p_channel)));
@@ -14821,7 +15050,7 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, vo
     dpar_status status;
     dpar_text t;
     dpari_lock(node);
-    status = dpari_heap_alloc(node->world, bytes, 1, memory);
+    status = dpari_heap_alloc(node->world, bytes, DPARI_HEAP_USER, memory);
     dpari_unlock(node);
     if (status != DPAR_OK) {
         dpari_text_why(&t, &comm->why);
@@ -14833,6 +15062,22 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, vo
         dpari_text_char(&t, ')');
     }
     return status;
+}
+
+DPARI_API dpar_status dpari_shm_scratch(dpar_comm *comm, int64_t bytes, void **memory)
+{
+    dpar_comm *here = comm->node ? comm->node : comm;
+    if (dpari_world_of(here)) {
+        dpari_node *node = dpari_shm_of(here)->node;
+        dpar_status status;
+        dpari_lock(node);
+        status = dpari_heap_alloc(node->world, bytes, DPARI_HEAP_SCRATCH, memory);
+        dpari_unlock(node);
+        if (status == DPAR_OK) {
+            return DPAR_OK;
+        }
+    }
+    return dpar_comm_alloc(comm, bytes, memory); /* which also writes the message */
 }
 
 static DPARI_COLD void dpari_shm_release(dpar_comm *comm, void *memory)
@@ -14968,7 +15213,7 @@ static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *s
         memset(&member->abort, 0, sizeof member->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(world, dpari_member_bytes(world), 0, &memory);
+    status = dpari_heap_alloc(world, dpari_member_bytes(world), DPARI_HEAP_LIBRARY, &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(world, memory, 1);
         *sequence = 0;
@@ -20180,6 +20425,7 @@ DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
     desc = desc != NULL ? desc : &move->none;
     bytes = dpar_type_bytes(desc->type);
     move->comm = move->boxes.comm = comm;
+    move->source.rank = comm->rank;
     move->desc = desc;
     move->boxes.type = desc->type;
     move->boxes.bytes = bytes;
@@ -20278,6 +20524,10 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
         if (t->op != DPAR_COPY) {
             sum->ops = 1;
             sum->apart |= !source->continues;
+            sum->own_ops |= t->peer == source->rank;
+        }
+        if (t->peer == source->rank) {
+            sum->own += volume;
         }
         sum->elements += volume;
         sum->items++;
@@ -20309,11 +20559,20 @@ static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
     return 1;
 }
 
+/* True if messages from this rank to itself need slots, because their boxes are combined. All other
+ * boxes of this rank are copied from array to array. */
+static int dpari_own_has_slots(const dpari_move *move)
+{
+    return move->sum[DPAR_TRANSFER_SEND].own_ops || move->sum[DPAR_TRANSFER_RECV].own_ops;
+}
+
 static int dpari_scratch_side(int64_t *bytes, const dpari_move *move, const dpari_move_totals *sum)
 {
     const int64_t piece = move->piece, streams = dpari_least(sum->items, move->comm->size);
+    const int64_t own = dpari_own_has_slots(move) ? 0 : sum->own;
+    const int64_t messages = streams - (own > 0);
     const int64_t slots = dpari_least(
-        sum->elements, piece <= INT64_MAX / (streams + 1) ? piece * streams : INT64_MAX);
+        sum->elements - own, piece <= INT64_MAX / (messages + 1) ? piece * messages : INT64_MAX);
     return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
            dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
            dpari_scratch_add(bytes, move->comm->size, 4) &&
@@ -20373,7 +20632,7 @@ DPARI_INTERNAL dpar_status dpari_move_scratch(dpari_move *move, int64_t bytes, d
             return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (desc->scratch == NULL) {
-        status = dpar_comm_alloc(move->comm, bytes, &move->scratch);
+        status = dpari_shm_scratch(move->comm, bytes, &move->scratch);
     }
     return dpari_move_failed(move, status, why);
 }
@@ -20493,7 +20752,7 @@ static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != move->comm->rank || s->ops) {
+        if (s->peer != move->comm->rank || dpari_own_has_slots(move)) {
             *next += dpari_room_up(most * move->boxes.bytes);
         }
         if (s->ops && s->messages > 1) {
@@ -21264,7 +21523,6 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     const dpar_layout *from = move->desc->from, *to = move->desc->to;
     move->source.from = from;
     move->source.to = to;
-    move->source.rank = comm->rank;
     all->bytes = 0;
     if (status != DPAR_OK) {
         return status;

@@ -804,7 +804,7 @@ module dpar
         ! the most bytes of a message; 0 selects 64 KiB ..
         integer(c_int64_t) :: piece_bytes = 0
         ! host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a device, the
-        ! system) for the time of the call
+        ! system) for the time of the call, which is as fast from the second call on
         type(c_ptr) :: scratch = c_null_ptr
         ! size of scratch; 0 if dpar allocates it.
         integer(c_int64_t) :: scratch_bytes = 0

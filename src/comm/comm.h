@@ -389,9 +389,14 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *comm);
  * communicator's world is closed, or let the close release it.
  *
  * Not collective. Fails with DPAR_E_MEMORY if there is not enough memory and DPAR_E_ARG if `bytes`
- * is negative. Costs O(bytes) for memory that was used before, otherwise O(allocations). */
+ * is negative. Costs O(allocations) and, in shared memory, about 1 ms for each MB from the system,
+ * but only 0.05 ms, for setting it to zero, if it was released before and is kept. */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory);
-/* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
+/* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective.
+ *
+ * In shared memory a rank keeps up to 64 MiB of released memory for its next allocations. All ranks
+ * of a node together keep at most 1/32 of the memory that was available when they started. The
+ * rest, and all of it when an allocation would fail otherwise, is given back to the system. */
 DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
 /* Starts a thread of the engine that advances posted work, or ends that thread if `on` is 0. Not

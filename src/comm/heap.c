@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Implements the heaps: each rank allocates from its own extents, without locks, and maps those of
- * other ranks when it needs an address in them. world.h has the memory layout. */
+ * other ranks when it needs an address in them. world.h has the memory layout.
+ *
+ * Memory of users that is released is kept, up to world->kept_most bytes: it stays mapped and
+ * allocated from the system, so that the next allocation only has to clear it. Clearing takes about
+ * 0.05 ms for each MB, and taking a MB from the system 1 ms. Kept pieces have elements in
+ * world->used, because nothing else may be placed there. If an allocation fails, or a piece would
+ * exceed the bound, all kept memory is given back. */
 #include "heap.h"
 
 #include "../base/base_private.h"
@@ -283,11 +289,205 @@ static void dpari_extent_rest(dpari_world *world, int32_t number)
     dpari_os_unmap(at, e->bytes);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
-                                                       void **memory)
+/* ---- memory that is kept --------------------------------------------------------------------- */
+
+/* Makes room for an element at `index` of world->used, and zeroes it. */
+static dpari_used *dpari_used_insert(dpari_world *world, int32_t index)
+{
+    dpari_used *u = &world->used[index];
+    memmove(u + 1, u, (size_t)(world->used_count - index) * sizeof *u);
+    world->used_count++;
+    memset(u, 0, sizeof *u);
+    return u;
+}
+
+static void dpari_used_remove(dpari_world *world, int32_t index)
+{
+    dpari_used *u = &world->used[index];
+    world->used_count--;
+    memmove(u, u + 1, (size_t)(world->used_count - index) * sizeof *u);
+}
+
+/* Returns the extent that holds the offset `at`. */
+static int32_t dpari_extent_of(const dpari_world *world, int64_t at)
+{
+    int32_t i = 1;
+    while (at >= world->own[i].begin + world->own[i].bytes) {
+        i++;
+    }
+    return i;
+}
+
+/* Gives the memory of a range back to the system, unless it is small. */
+static void dpari_heap_drop(const dpari_world *world, int64_t at, int64_t bytes)
+{
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (world->segment.fd >= 0 && bytes >= INT64_C(1) << 20) {
+        const int32_t number = dpari_extent_of(world, at);
+        char *address = dpari_own_view(world, number) + (at - world->own[number].begin);
+        madvise(address, (size_t)bytes, MADV_REMOVE);
+    }
+#else
+    (void)world;
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+/* Gives all kept memory back. */
+static DPARI_COLD void dpari_kept_drop(dpari_world *world)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < world->used_count; i++) {
+        if (world->used[i].kept) {
+            dpari_heap_drop(world, world->used[i].begin, world->used[i].bytes);
+        } else {
+            world->used[n++] = world->used[i];
+        }
+    }
+    world->used_count = n;
+    world->kept = 0;
+    for (int32_t i = 1; i <= world->owns_extents; i++) {
+        dpari_extent_rest(world, i);
+    }
+}
+
+/* Finds the smallest kept piece that has `take` bytes. Returns where they begin, at the end of the
+ * piece, or -1 if there is no such piece. *index is the piece. */
+static int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t unit, int32_t *index)
+{
+    int64_t least = INT64_MAX, found = -1;
+    for (int32_t i = 0; i < world->used_count; i++) {
+        const dpari_used *u = &world->used[i];
+        if (u->kept && u->bytes >= take && u->bytes < least) {
+            const int64_t at = (u->begin + u->bytes - take) / unit * unit;
+            if (at >= dpari_most(u->begin, world->floor)) {
+                least = u->bytes;
+                found = at;
+                *index = i;
+            }
+        }
+    }
+    return found;
+}
+
+/* Takes [at, at + take) out of a kept piece and returns the element for it. What precedes and
+ * follows it stays kept. */
+static dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at, int64_t take)
+{
+    const dpari_used piece = world->used[index];
+    const int64_t after = piece.begin + piece.bytes - (at + take);
+    dpari_used *u = &world->used[index];
+    world->kept -= take;
+    if (after > 0) {
+        *dpari_used_insert(world, index + 1) = piece;
+        u[1].begin = at + take;
+        u[1].bytes = after;
+    }
+    if (at > piece.begin) {
+        u->bytes = at - piece.begin;
+        u = dpari_used_insert(world, index + 1);
+    }
+    *u = piece;
+    u->begin = at;
+    u->bytes = take;
+    u->kept = 0;
+    return u;
+}
+
+/* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with and
+ * without large pages stay apart, because asking for large pages again would take as long. */
+static void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e)
+{
+    dpari_used *u = &world->used[index];
+    u->kept = 1;
+    u->users = 0;
+    world->kept += u->bytes;
+    /* two turns: the first joins the piece that follows, the second the one that precedes */
+    for (int32_t i = index; i >= index - 1 && i >= 0; i--) {
+        u = &world->used[i];
+        if (i + 1 < world->used_count && u[0].kept && u[1].kept && u[0].large == u[1].large &&
+            u->begin + u->bytes == u[1].begin && u->begin >= e->begin &&
+            u[1].begin < e->begin + e->bytes) {
+            u->bytes += u[1].bytes;
+            dpari_used_remove(world, i + 1);
+        }
+    }
+}
+
+/* True if an allocation is to be kept when it is released. Where the process has a limit on
+ * addresses, an extent that has more of them than may be kept is unmapped as soon as it is empty.
+ */
+static int dpari_is_kept(const dpari_world *world, const dpari_used *u, const dpari_own *e)
+{
+    return world->segment.fd >= 0 && u->users > 0 && u->bytes <= world->kept_most &&
+           (e->bytes <= DPARI_KEPT_MOST || dpari_os_limit(RLIMIT_AS) == INT64_MAX);
+}
+
+/* ---- allocations ----------------------------------------------------------------------------- */
+
+/* Takes memory for an allocation from the system. Returns its element, or NULL; see world->lacks.
+ */
+static DPARI_COLD dpari_used *dpari_heap_new(dpari_world *world, int64_t take)
 {
     int32_t place = 0, number = 0;
-    int64_t at = -1, take = bytes < 1 ? 1 : bytes;
+    int64_t at;
+    dpari_used *u;
+    world->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
+        return NULL;
+    }
+    at = dpari_heap_place(world, take, &place, &number);
+    if (at >= 0) {
+        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
+    }
+    dpari_heap_took(world, take);
+    if (at < 0) {
+        return NULL;
+    }
+    if (world->number != 0) {
+        world->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(world, number);
+        return NULL;
+    }
+    u = dpari_used_insert(world, place);
+    u->begin = at;
+    u->bytes = take;
+    return u;
+}
+
+/* Allocates `take` bytes, whole pages. Returns the element, or NULL; see world->lacks. */
+static dpari_used *dpari_heap_find_or_new(dpari_world *world, int64_t take, int purpose)
+{
+    const int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : dpari_os_page();
+    const int64_t rest = world->head->heap_bytes - world->users;
+    int32_t index = 0;
+    int64_t at;
+    if (purpose != DPARI_HEAP_LIBRARY && take > rest) {
+        world->lacks = DPARI_LACKS_HEAP;
+        return NULL;
+    }
+    if (world->used_count >= DPARI_MAX_USED) {
+        world->lacks = DPARI_LACKS_PIECES;
+        return NULL;
+    }
+    if (purpose != DPARI_HEAP_LIBRARY && world->kept > 0) {
+        at = dpari_kept_find(world, take, unit, &index);
+        if (at >= 0) {
+            return dpari_kept_take(world, index, at, take);
+        }
+        if (take > rest - world->kept) {
+            return NULL; /* the caller tries again without kept memory */
+        }
+    }
+    return dpari_heap_new(world, take);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes,
+                                                       int purpose, void **memory)
+{
+    int64_t take = bytes < 1 ? 1 : bytes;
+    dpari_used *u;
     dpari_own *e;
     char *address;
     world->number = ENOMEM;
@@ -296,51 +496,34 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, dpari_os_page());
-    if (users && take > world->head->heap_bytes - world->users) {
+    u = dpari_heap_find_or_new(world, take, purpose);
+    if (!u && world->kept > 0) {
+        dpari_kept_drop(world);
+        u = dpari_heap_find_or_new(world, take, purpose);
+    }
+    if (!u) {
         return DPAR_E_MEMORY;
     }
-    world->lacks = DPARI_LACKS_PIECES;
-    if (world->used_count == DPARI_MAX_USED) {
-        return DPAR_E_MEMORY;
-    }
-    world->lacks = DPARI_LACKS_MEMORY;
-    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
-        return DPAR_E_MEMORY;
-    }
-    at = dpari_heap_place(world, take, &place, &number);
-    if (at >= 0) {
-        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
-    }
-    dpari_heap_took(world, take);
-    if (at < 0) {
-        return DPAR_E_MEMORY;
-    }
-    if (world->number != 0) {
-        world->lacks = DPARI_LACKS_FILE;
-        dpari_extent_rest(world, number);
-        return DPAR_E_MEMORY;
-    }
-    e = &world->own[number];
-    address = dpari_own_view(world, number) + (at - e->begin);
+    e = &world->own[dpari_extent_of(world, u->begin)];
+    address = dpari_own_view(world, (int32_t)(e - world->own)) + (u->begin - e->begin);
     world->lacks = DPARI_LACKS_NOTHING;
     if (world->segment.fd >= 0) {
-        dpari_os_large_pages(address, take);
-        if (users && world->used_count < DPARI_DUMPED) {
+        if (!u->large) {
+            dpari_os_large_pages(address, take);
+            u->large = take >= DPARI_OS_LARGE;
+        }
+        u->dumped = purpose == DPARI_HEAP_USER && world->used_count <= DPARI_DUMPED;
+        if (u->dumped) {
             dpari_os_dump(address, take, 1);
         }
     }
-    if (at < e->fresh) {
-        memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
+    if (u->begin < e->fresh && purpose != DPARI_HEAP_SCRATCH) {
+        memset(address, 0, (size_t)dpari_least(e->fresh - u->begin, take));
     }
-    e->fresh = dpari_most(e->fresh, at + take);
-    world->fresh = dpari_most(world->fresh, at + take);
-    memmove(&world->used[place + 1], &world->used[place],
-            (size_t)(world->used_count - place) * sizeof world->used[0]);
-    world->used[place].begin = at;
-    world->used[place].bytes = take;
-    world->used[place].users = users ? take : 0;
-    world->users += world->used[place].users;
-    world->used_count++;
+    e->fresh = dpari_most(e->fresh, u->begin + take);
+    world->fresh = dpari_most(world->fresh, u->begin + take);
+    u->users = purpose != DPARI_HEAP_LIBRARY ? take : 0;
+    world->users += u->users;
     *memory = address;
     return DPAR_OK;
 }
@@ -393,7 +576,7 @@ DPARI_API DPARI_COLD int dpari_heap_holds(const dpari_world *world, int64_t low,
         at = low - view + e->begin;
         k = low < view ? 0 : dpari_heap_find(world, at + 1);
         u = k > 0 ? &world->used[k - 1] : NULL;
-        if (u == NULL || at >= u->begin + u->bytes) {
+        if (u == NULL || u->kept || at >= u->begin + u->bytes) {
             return 0;
         }
         *within = u->bytes;
@@ -406,23 +589,26 @@ DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
 {
     uint64_t offset = 0;
     const int32_t number = dpari_own_find(world, (uint64_t)(uintptr_t)memory, &offset);
-    const int64_t at = world->own[number].begin + (int64_t)offset;
-    const int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
-    if (low == world->used_count || world->used[low].begin != at) {
+    const dpari_own *e = &world->own[number];
+    const int64_t at = e->begin + (int64_t)offset;
+    int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
+    dpari_used *u = &world->used[low];
+    if (low == world->used_count || u->begin != at || u->kept) {
         return;
     }
-    if (world->segment.fd >= 0 && world->used[low].users > 0 &&
-        !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(memory, world->used[low].bytes, 0);
+    if (u->dumped && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(memory, u->bytes, 0);
     }
-#if defined(__linux__) && defined(MADV_REMOVE)
-    if (world->segment.fd >= 0 && world->used[low].bytes >= INT64_C(1) << 20) {
-        madvise(memory, (size_t)world->used[low].bytes, MADV_REMOVE);
+    world->users -= u->users;
+    if (dpari_is_kept(world, u, e)) {
+        if (world->kept + u->bytes > world->kept_most) {
+            dpari_kept_drop(world);
+            low = dpari_heap_find(world, at);
+        }
+        dpari_kept_add(world, low, e);
+        return;
     }
-#endif
-    world->users -= world->used[low].users;
-    world->used_count--;
-    memmove(&world->used[low], &world->used[low + 1],
-            (size_t)(world->used_count - low) * sizeof world->used[0]);
+    dpari_heap_drop(world, at, u->bytes);
+    dpari_used_remove(world, low);
     dpari_extent_rest(world, number);
 }

@@ -18,10 +18,11 @@ typedef struct dpar_world_desc {
                            (dpar_comm_shrink) are not killed. 0 selects 10 s */
     int64_t heap_bytes; /* the most registered memory (dpar_comm_alloc) that one rank may have at a
                            time, in whole pages; beyond it dpar_comm_alloc fails with DPAR_E_MEMORY.
-                           0 selects the memory of the machine. Unused heap takes neither memory nor
-                           addresses. The library's own needs do not count, about 1 MiB for each
-                           communicator and 270 KiB for each rank that this one sends messages to.
-                           The heap is smaller if the limit on files (ulimit -f) is */
+                           0 selects the memory of the machine. It reserves neither memory nor
+                           addresses, whatever its value: both are taken when they are needed
+                           (docs/limits.md). The library's own needs do not count, about 1 MiB for
+                           each communicator and 270 KiB for each rank that this one sends messages
+                           to. The heap is smaller if the limit on files (ulimit -f) is */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for data that is not in
                            registered memory: a power of two, 4 KiB .. 16 MiB. 0 selects 256 KiB */
     int32_t threads;    /* dpar_launch only: 1 makes ranks threads of this process */

@@ -349,7 +349,8 @@ static dpar_status dpari_p2p_channel_open(dpari_world *world, dpari_p2p_link *li
     if (link->out) {
         return DPAR_OK;
     }
-    s = dpari_heap_alloc(world, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
+    s = dpari_heap_alloc(world, (int64_t)sizeof(dpari_p2p_channel), DPARI_HEAP_LIBRARY,
+                         &memory); /* zeroed */
     if (s == DPAR_OK) {
         link->out = (dpari_p2p_channel *)memory;
         DPARI_STORE(ref, dpari_ref(world, memory, (int64_t)sizeof(dpari_p2p_channel)));

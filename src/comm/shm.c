@@ -555,7 +555,7 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, vo
     dpar_status status;
     dpar_text t;
     dpari_lock(node);
-    status = dpari_heap_alloc(node->world, bytes, 1, memory);
+    status = dpari_heap_alloc(node->world, bytes, DPARI_HEAP_USER, memory);
     dpari_unlock(node);
     if (status != DPAR_OK) {
         dpari_text_why(&t, &comm->why);
@@ -567,6 +567,22 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, vo
         dpari_text_char(&t, ')');
     }
     return status;
+}
+
+DPARI_API dpar_status dpari_shm_scratch(dpar_comm *comm, int64_t bytes, void **memory)
+{
+    dpar_comm *here = comm->node ? comm->node : comm;
+    if (dpari_world_of(here)) {
+        dpari_node *node = dpari_shm_of(here)->node;
+        dpar_status status;
+        dpari_lock(node);
+        status = dpari_heap_alloc(node->world, bytes, DPARI_HEAP_SCRATCH, memory);
+        dpari_unlock(node);
+        if (status == DPAR_OK) {
+            return DPAR_OK;
+        }
+    }
+    return dpar_comm_alloc(comm, bytes, memory); /* which also writes the message */
 }
 
 static DPARI_COLD void dpari_shm_release(dpar_comm *comm, void *memory)
@@ -702,7 +718,7 @@ static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *s
         memset(&member->abort, 0, sizeof member->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(world, dpari_member_bytes(world), 0, &memory);
+    status = dpari_heap_alloc(world, dpari_member_bytes(world), DPARI_HEAP_LIBRARY, &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(world, memory, 1);
         *sequence = 0;

@@ -12,6 +12,10 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm);
 /* Advances all posted operations by one step, for waits outside of this engine. */
 DPARI_API void dpari_shm_progress_all(dpar_comm *comm);
 
+/* Does what dpar_comm_alloc does, but memory that was used before is not zeroed, where ranks share
+ * memory. dpar_comm_release releases it. For scratch that is needed in every call. */
+DPARI_API dpar_status dpari_shm_scratch(dpar_comm *comm, int64_t bytes, void **memory);
+
 /* Decides which rank prints an error for all. Returns 1 to the first rank of a world that calls
  * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *comm);

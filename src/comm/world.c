@@ -397,10 +397,12 @@ static void dpari_world_unmap(dpari_world *world)
     }
 }
 
+#define DPARI_USED_BYTES ((DPARI_MAX_USED + 2) * (int64_t)sizeof(dpari_used))
+
 /* Frees the private memory of a world. */
 static void dpari_world_free(dpari_world *world)
 {
-    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->used, DPARI_USED_BYTES);
     dpari_os_unmap(world->view, dpari_view_bytes(world));
     dpari_os_unmap(world->probe, dpari_os_page());
     dpari_os_unmap(world, (int64_t)sizeof *world);
@@ -437,7 +439,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *seg
     world->threads = head->threads;
     world->owns = own;
     world->timeout_s = dpari_world_timeout(options);
-    world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    world->used = (dpari_used *)dpari_os_pages(DPARI_USED_BYTES);
     world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
     world->fresh = dpari_part_begin(world);
     world->clock = DPARI_LOAD(&head->clock);
@@ -648,6 +650,17 @@ static void dpari_world_look(dpari_world *world)
     dpari_world_prove(world);
 }
 
+/* Returns the most bytes of released memory that this rank may keep. Where the file is in /dev/shm,
+ * that may be much smaller than the memory. */
+static int64_t dpari_world_keeps(const dpari_world *world, int64_t available)
+{
+    struct statvfs place;
+    if (world->segment.fd >= 0 && fstatvfs(world->segment.fd, &place) == 0 && place.f_blocks > 0) {
+        available = dpari_least(available, (int64_t)place.f_bavail * (int64_t)place.f_frsize);
+    }
+    return dpari_least(DPARI_KEPT_MOST, available / DPARI_KEPT_SHARE / world->size);
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint64_t member,
                                                         dpar_why *why)
 {
@@ -664,6 +677,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint
     *world->probe = dpari_world_word(world, world->me);
     record->probe = (uint64_t)(uintptr_t)world->probe;
     dpari_limits_find(&available);
+    world->kept_most = dpari_world_keeps(world, available.bytes);
     record->quota = available.cpus;
     record->group = available.who;
     record->pid_space = dpari_os_namespace("pid");

@@ -120,10 +120,13 @@ typedef struct dpari_segment {
     int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
-/* An allocation. */
+/* An allocation, or a piece of memory that was released and is kept for the next allocation. */
 typedef struct dpari_used {
     int64_t begin, bytes; /* offset in the file, or in the file that there would be, and size */
-    int64_t users;        /* bytes that count against heap_bytes */
+    int64_t users;        /* bytes that count against heap_bytes; 0 if kept */
+    int32_t kept;         /* 1 if it is kept */
+    int16_t dumped;       /* 1 if it is in core files */
+    int16_t large;        /* 1 if the system was asked for large pages in all of it */
 } dpari_used;
 
 /* An extent of this rank's own heap. */
@@ -148,6 +151,10 @@ enum {
      * limits the number of mappings. */
     DPARI_DUMPED = 1024
 };
+/* The most bytes of released memory that a rank keeps. It is the largest threshold from which
+ * malloc of glibc gives memory back to the system. All ranks of a node together keep at most 1 /
+ * DPARI_KEPT_SHARE of the memory that was available when they started. */
+enum { DPARI_KEPT_MOST = 1 << 26, DPARI_KEPT_SHARE = 32 };
 
 /* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
  * that the memory stays mapped. */
@@ -179,14 +186,18 @@ typedef struct dpari_world {
                     it has not. Any thread may map one (compare and swap) */
     dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from index 1 on, ascending */
     int32_t owns_extents;
-    dpari_used *used; /* allocations in this rank's heap, ascending */
+    dpari_used *used; /* [DPARI_MAX_USED + 2] allocations in this rank's heap and the pieces that
+                         are kept, ascending. An allocation within a piece adds two elements */
     int32_t used_count;
-    int64_t users;    /* bytes that count against heap_bytes */
-    int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
-    int number;       /* errno of that failure */
-    int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
+    int64_t users;     /* bytes that count against heap_bytes */
+    int64_t kept;      /* bytes of the pieces that are kept; together with `users` never more than
+                          heap_bytes */
+    int64_t kept_most; /* the most bytes that may be kept */
+    int32_t lacks;     /* DPARI_LACKS_x of the last allocation that failed */
+    int number;        /* errno of that failure */
+    int64_t fresh;     /* from this offset on, nothing in the heap was ever allocated */
     int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
-                         behind may still write there */
+                        behind may still write there */
     uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
     uint32_t clock;   /* the head's clock when this rank last looked at it */
     double clock_at;  /* dpari_os_now at that look */

@@ -85,7 +85,6 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
     const dpar_layout *from = move->desc->from, *to = move->desc->to;
     move->source.from = from;
     move->source.to = to;
-    move->source.rank = comm->rank;
     all->bytes = 0;
     if (status != DPAR_OK) {
         return status;

@@ -52,7 +52,8 @@ typedef struct dpar_redistribute_desc {
     const int64_t *out_shape; /* [dims] the same for `out`; padding is left unchanged */
     int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
     void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
-                      device, the system) for the time of the call */
+                      device, the system) for the time of the call, which is as fast from the
+                      second call on */
     int64_t scratch_bytes; /* size of scratch; 0 if dpar allocates it. If it is too small, the move
                               fails with DPAR_E_ROOM, and why.bytes is the size that this rank
                               needs. To query that size, set this to 1 and scratch to NULL */

@@ -10,6 +10,7 @@
 #include "../base/type.h"
 #include "../comm/memory_calls.h"
 #include "../comm/os.h"
+#include "../comm/shm.h"
 
 /* ---- checks and messages --------------------------------------------------------------------- */
 
@@ -25,6 +26,7 @@ DPARI_INTERNAL dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm,
     desc = desc != NULL ? desc : &move->none;
     bytes = dpar_type_bytes(desc->type);
     move->comm = move->boxes.comm = comm;
+    move->source.rank = comm->rank;
     move->desc = desc;
     move->boxes.type = desc->type;
     move->boxes.bytes = bytes;
@@ -123,6 +125,10 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int3
         if (t->op != DPAR_COPY) {
             sum->ops = 1;
             sum->apart |= !source->continues;
+            sum->own_ops |= t->peer == source->rank;
+        }
+        if (t->peer == source->rank) {
+            sum->own += volume;
         }
         sum->elements += volume;
         sum->items++;
@@ -154,11 +160,20 @@ static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
     return 1;
 }
 
+/* True if messages from this rank to itself need slots, because their boxes are combined. All other
+ * boxes of this rank are copied from array to array. */
+static int dpari_own_has_slots(const dpari_move *move)
+{
+    return move->sum[DPAR_TRANSFER_SEND].own_ops || move->sum[DPAR_TRANSFER_RECV].own_ops;
+}
+
 static int dpari_scratch_side(int64_t *bytes, const dpari_move *move, const dpari_move_totals *sum)
 {
     const int64_t piece = move->piece, streams = dpari_least(sum->items, move->comm->size);
+    const int64_t own = dpari_own_has_slots(move) ? 0 : sum->own;
+    const int64_t messages = streams - (own > 0);
     const int64_t slots = dpari_least(
-        sum->elements, piece <= INT64_MAX / (streams + 1) ? piece * streams : INT64_MAX);
+        sum->elements - own, piece <= INT64_MAX / (messages + 1) ? piece * messages : INT64_MAX);
     return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
            dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
            dpari_scratch_add(bytes, move->comm->size, 4) &&
@@ -218,7 +233,7 @@ DPARI_INTERNAL dpar_status dpari_move_scratch(dpari_move *move, int64_t bytes, d
             return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (desc->scratch == NULL) {
-        status = dpar_comm_alloc(move->comm, bytes, &move->scratch);
+        status = dpari_shm_scratch(move->comm, bytes, &move->scratch);
     }
     return dpari_move_failed(move, status, why);
 }
@@ -338,7 +353,7 @@ static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != move->comm->rank || s->ops) {
+        if (s->peer != move->comm->rank || dpari_own_has_slots(move)) {
             *next += dpari_room_up(most * move->boxes.bytes);
         }
         if (s->ops && s->messages > 1) {

@@ -58,7 +58,9 @@ typedef struct dpari_move_source {
 /* Totals of the transfers of one direction. */
 typedef struct dpari_move_totals {
     int64_t items, elements;
-    int32_t ops;   /* 1 if a transfer is combined */
+    int64_t own;     /* elements of them from this rank to itself */
+    int32_t own_ops; /* 1 if a transfer from this rank to itself is combined */
+    int32_t ops;     /* 1 if a transfer is combined */
     int32_t apart; /* 1 if such a transfer does not directly follow another part of the same box */
 } dpari_move_totals;
 

@@ -1363,6 +1363,70 @@ static void test_lists_apart(dpar_comm *c)
     guarded_free(&memory);
 }
 
+/* Returns the bytes of scratch for lists of one box that the rank copies to itself. */
+static int64_t own_copy_bytes(dpar_comm *c, int64_t rows, const double *in, double *out)
+{
+    const int64_t shape[] = {rows, 8};
+    dpar_transfer t = {0, 2, DPAR_COPY, 0, {0}, {0}, {0}, {0}, {0, 0}, 0};
+    dpar_redistribute_desc o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    why.bytes = -1;
+    t.peer = c->rank;
+    t.extent[0] = rows;
+    t.extent[1] = 4;
+    o.scratch_bytes = 1;
+    CHECK_INT(ON_DEVICE(run_lists(c, &t, 1, &t, 1, in, shape, out, shape, DPAR_F64, &o, &why)),
+              DPAR_E_ROOM);
+    return why.bytes;
+}
+
+/* Each rank adds columns 0 to 3 to its own, and sends columns 4 to 7 to the next rank. The list of
+ * sends says DPAR_COPY for all of them. Both messages are packed, and large. */
+static void test_own_sums(dpar_comm *c)
+{
+    const int64_t rows = 4096, shape[] = {4096, 8}, cells = 8 * rows;
+    const int32_t next = (c->rank + 1) % c->size, last = (c->rank + c->size - 1) % c->size;
+    guarded memory = guarded_new(2 * cells * 8);
+    double *in = (double *)(void *)memory.at, *out = in + cells;
+    dpar_transfer send[2], receive[2];
+    dpar_redistribute_desc o;
+    dpar_why why;
+    int k, wrong = 0;
+    if (c->size < 2) {
+        guarded_free(&memory);
+        return;
+    }
+    memset(&o, 0, sizeof o);
+    memset(send, 0, sizeof send);
+    for (k = 0; k < 2; k++) {
+        send[k].dims = 2;
+        send[k].peer = k == 0 ? c->rank : next;
+        send[k].extent[0] = rows;
+        send[k].extent[1] = 4;
+        send[k].mine[1] = 4 * k;
+        send[k].op = DPAR_COPY;
+        receive[k] = send[k];
+    }
+    receive[0].op = DPAR_SUM;
+    receive[1].peer = last;
+    for (k = 0; k < cells; k++) {
+        in[k] = 1000000.0 * c->rank + k;
+        out[k] = 0.5;
+    }
+    CHECK_INT(
+        ON_DEVICE(run_lists(c, send, 2, receive, 2, in, shape, out, shape, DPAR_F64, &o, &why)),
+        DPAR_OK);
+    for (k = 0; k < cells; k++) {
+        const double own = 0.5 + 1000000.0 * c->rank + k, theirs = 1000000.0 * last + k;
+        wrong += k % 8 < 4 ? out[k] > own || out[k] < own : out[k] > theirs || out[k] < theirs;
+    }
+    CHECK_INT(wrong, 0);
+    /* boxes that are only copied need the same scratch whatever their size is */
+    CHECK_INT(own_copy_bytes(c, rows, in, out), own_copy_bytes(c, 1, in, out));
+    guarded_free(&memory);
+}
+
 /* ---- the programs of the ranks --------------------------------------------------------------- */
 
 static int rounds = 40;
@@ -1376,6 +1440,7 @@ static int everything(dpar_comm *c, void *arg)
 #endif
     test_list_errors(c);
     test_lists_apart(c);
+    test_own_sums(c);
     test_redistribute_errors(c);
     test_shared_sums(c);
     test_long_sums(c);
