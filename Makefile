@@ -205,9 +205,12 @@ examples:
 	@mkdir -p $(B)
 	@for each in examples/[0-9]*.c; do \
 	    grep -q '^ \*   cc ' $$each || continue; \
+	    if grep -q '^#include <fftw3.h>' $$each && ! echo '#include <fftw3.h>' | $(CC) -E - > /dev/null 2>&1; then \
+	        echo "fftw3.h: not found, $$each skipped"; continue; fi; \
 	    number=$$(basename $$each | sed 's/_.*//'); \
-	    echo "$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number"; \
-	    $(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number || exit 1; \
+	    libraries=$$(sed -n '/^ \*   cc /s/.* -o build\/[0-9]*\( -l[-a-z0-9 ]*\)$$/\1/p' $$each); \
+	    echo "$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number$$libraries"; \
+	    $(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number$$libraries || exit 1; \
 	done
 
 run:

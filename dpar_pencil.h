@@ -36,8 +36,8 @@
  *                 }
  *             }
  *         }
- *         if (dpar_pencil_transpose(pencil, 2, 1, a, b) < 0 ||   along dim 1
- *             dpar_pencil_transpose(pencil, 1, 0, b, a) < 0) {   along dim 0
+ *         if (dpar_pencil_transpose(pencil, 2, 1, a, b) < 0 ||
+ *             dpar_pencil_transpose(pencil, 1, 0, b, a) < 0) {   along dim 1, then along dim 0
  *             return dpar_fail(world, NULL);
  *         }
  *         dpar_pencil_box(pencil, 0, first, count, NULL);        count[0] is 4
