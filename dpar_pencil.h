@@ -146,14 +146,14 @@ typedef struct dpar_pencil {
 
 /* Plans all transposes of an array.
  *
- * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if a size, the
- * grid, type, components or another field is not allowed or comm has a device's memory,
- * DPAR_E_RANGE if the array has more than 2^56 bytes, DPAR_E_MISMATCH if ranks pass different
- * descriptors, DPAR_E_MEMORY, or with an error of the communicator.
+ * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field is
+ * not allowed, or if comm has a device's memory. Fails with DPAR_E_RANGE if the array has more than
+ * 2^56 bytes, and with DPAR_E_MISMATCH if ranks pass different descriptors. Also fails with
+ * DPAR_E_MEMORY, or with an error of the communicator.
  *
  * More ranks than points along a dim are allowed; some ranks then have no points. Costs O(ranks)
- * and a message to each rank that this one exchanges points with. A plan takes 1 KiB for each of
- * these ranks, and for those of other nodes the bytes of their messages, in memory of
+ * and a message to each rank that this one exchanges points with. A plan takes 3 to 6 KiB for each
+ * of these ranks, and the bytes of the messages to and from those of other nodes, in memory of
  * dpar_comm_alloc. */
 DPAR_API dpar_status dpar_pencil_make(dpar_comm *comm, const dpar_pencil_desc *desc,
                                       dpar_pencil **pencil, dpar_why *why);
@@ -187,13 +187,12 @@ DPAR_API void *dpar_pencil_array(dpar_pencil *pencil);
  * out: receives its pencil along axis `to`. Must not overlap `in`.
  *
  * Collective: all ranks of the communicator must call it in the same order, but each waits only for
- * the ranks with which it exchanges points. Fails with DPAR_E_ARG if an axis is not 0, 1 or 2, both
- * are the same, an array is NULL or they overlap, or if a transpose has not ended. This rank has
- * then begun nothing, and the ranks that call it without an error wait for it until their deadline.
- * Fails with DPAR_E_MISMATCH if ranks that share memory pass different axes, with DPAR_E_MEMORY if
- * there is no memory for the copy of an array that is not registered, and with DPAR_E_PEER or
- * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The message is in
- * pencil->comm->why.
+ * the ranks with which it exchanges points. Fails with DPAR_E_ARG if an axis is not 0, 1 or 2, if
+ * both are the same, if an array is NULL or overlaps the other one, or if a transpose has not
+ * ended. This rank has then begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if
+ * ranks that share memory pass different axes. Fails with DPAR_E_MEMORY if there is no memory for
+ * the copy of an array that is not registered. Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h
+ * describes. These three break the communicator. The message is in pencil->comm->why.
  *
  * Costs O(bytes), once for registered arrays in a node, otherwise two or three times. */
 DPAR_API dpar_status dpar_pencil_transpose(dpar_pencil *pencil, int32_t from, int32_t to,
