@@ -57,6 +57,9 @@
  *                           dpar_points_make(world, &desc, &points, &why);
  *                           dpar_points_exchange(points, x);
  *                           dpar_points_reduce(points, b);
+ *     dpar_pencil.h     transposes arrays between pencils, for FFT codes
+ *                           dpar_pencil_make(world, &desc, &pencil, &why);
+ *                           dpar_pencil_transpose(pencil, 2, 1, x, y);
  *     dpar_train.h      trains: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers
  *                           dpar_ddp_make(world, &desc, &ddp, &why);
  *                           dpar_ddp_ready(ddp, i);
@@ -96,6 +99,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE) &&                                                 \
     (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION) ||                          \
      defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION) ||                   \
+     defined(DPAR_PENCIL_IMPLEMENTATION) ||                                                        \
      defined(DPAR_TRAIN_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION) ||                 \
      defined(DPAR_DEBUG_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION) ||                     \
      defined(DPAR_NCCL_IMPLEMENTATION))
@@ -1953,7 +1957,8 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
     !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
     !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
-    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&                 \
+    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_PENCIL_IMPLEMENTATION) &&                \
+    !defined(DPAR_TRAIN_IMPLEMENTATION) &&                                                         \
     !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
     !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
 #define DPARI_NO_CODE

@@ -1313,6 +1313,39 @@ module dpar
         type(c_ptr) :: memory(0:2) = c_null_ptr
     end type
 
+    ! ==== pencil ====
+    ! divides a 3-D array into pencils, and changes between the directions in which they run, as FFT
+    ! codes need it (2DECOMP, P3DFFT, cuDecomp).
+
+    ! The order of the dims of a pencil in memory.
+    integer(c_int32_t), parameter :: DPAR_PENCIL_GLOBAL_ORDER = 0 ! 0, 1, 2 in all pencils
+    ! the pencil's axis is contiguous, after the other two dims in ascending order.
+    integer(c_int32_t), parameter :: DPAR_PENCIL_AXIS_LAST = 1
+
+    ! An array and its pencils. Zero it, then set size, type and what you need.
+    type, bind(c) :: dpar_pencil_desc
+        integer(c_int64_t) :: size(0:2) = 0 ! points along each dim of the whole array, at least 1
+        ! the ranks over which dims are cut.
+        integer(c_int32_t) :: grid(0:1) = 0
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; any type that has bytes; no default
+        ! elements of each point, 1 to 2^20, adjacent.
+        integer(c_int32_t) :: components = 0
+        integer(c_int32_t) :: order = 0 ! DPAR_PENCIL_GLOBAL_ORDER or DPAR_PENCIL_AXIS_LAST
+        ! how the rest of the grid is selected.
+        integer(c_int32_t) :: measure = 0
+        ! of the messages; your own messages between begin and end must have another one
+        integer(c_int32_t) :: tag = 0
+    end type
+
+    ! Pencils of an array. All fields are read-only.
+    type, bind(c) :: dpar_pencil
+        type(c_ptr) :: comm = c_null_ptr
+        integer(c_int64_t) :: size(0:2) = 0 ! as in the descriptor
+        integer(c_int32_t) :: grid(0:1) = 0 ! as in the descriptor, or as selected
+        ! bytes of this rank's pencil along each axis.
+        integer(c_int64_t) :: bytes(0:2) = 0
+    end type
+
     ! ==== mpi_make ====
     ! makes communicators over MPI.
 
@@ -3003,6 +3036,80 @@ module dpar
             import
             type(c_ptr), value :: moved
             integer(c_int32_t) :: dpar_points_migration_free
+        end function
+
+        ! ==== pencil ====
+
+        ! Plans all transposes of an array.
+        function dpar_pencil_make(comm, desc, pencil, why) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_pencil_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: pencil
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_pencil_make
+        end function
+
+        ! Destroys a plan, but not the arrays.
+        function dpar_pencil_free(pencil) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            integer(c_int32_t) :: dpar_pencil_free
+        end function
+
+        ! Finds out which points this rank has along an axis, and where they are in memory.
+        function dpar_pencil_box(pencil, axis, first, count, stride) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            integer(c_int32_t), value :: axis
+            integer(c_int64_t), intent(inout), optional, target :: first(*)
+            integer(c_int64_t), intent(inout), optional, target :: count(*)
+            integer(c_int64_t), intent(inout), optional, target :: stride(*)
+            integer(c_int32_t) :: dpar_pencil_box
+        end function
+
+        ! Allocates a zeroed array that can hold this rank's pencil along any axis, in registered
+        ! memory that other ranks read in place.
+        function dpar_pencil_array(pencil) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            type(c_ptr) :: dpar_pencil_array
+        end function
+
+        ! Changes pencils along one axis to pencils along another one, in one step for any two axes.
+        function dpar_pencil_transpose(pencil, from, to, in, out) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            integer(c_int32_t), value :: from
+            integer(c_int32_t), value :: to
+            type(c_ptr), value :: in
+            type(c_ptr), value :: out
+            integer(c_int32_t) :: dpar_pencil_transpose
+        end function
+
+        ! Starts a transpose, whose parameters and errors are those of dpar_pencil_transpose.
+        function dpar_pencil_begin(pencil, from, to, in, out) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            integer(c_int32_t), value :: from
+            integer(c_int32_t), value :: to
+            type(c_ptr), value :: in
+            type(c_ptr), value :: out
+            integer(c_int32_t) :: dpar_pencil_begin
+        end function
+
+        ! Advances a transpose as far as possible without waiting.
+        function dpar_pencil_test(pencil) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            integer(c_int32_t) :: dpar_pencil_test
+        end function
+
+        ! Waits until `out` is complete and `in` may be written again.
+        function dpar_pencil_end(pencil) bind(c)
+            import
+            type(c_ptr), value :: pencil
+            integer(c_int32_t) :: dpar_pencil_end
         end function
 
         ! ==== mpi_make ====

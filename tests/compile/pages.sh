@@ -16,6 +16,10 @@ one() {
         have mpicc || { echo "mpicc: not found, $1 skipped"; return 0; }
         compiler=mpicc
     fi
+    if grep -q '^#include <fftw3.h>' "$1" && ! echo '#include <fftw3.h>' | $CC -E - > /dev/null 2>&1; then
+        echo "fftw3.h: not found, $1 skipped"
+        return 0
+    fi
     own=$reached
     ! grep -q 'define DPAR_.*IMPLEMENTATION' "$1" || own=-DDPAR_STATIC
     try $compiler -std=c99 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror $own -I"$DPAR_DIR" -c "$1" -o "$work/$(basename "$1").o"

@@ -460,6 +460,56 @@ contains
         call check(dpar_points_free(p) == 0, "end of narrow points")
     end subroutine
 
+    ! The array a(nx, ny, nz): each point holds its own index, along x, then along z.
+    subroutine pencils(world)
+        type(c_ptr), intent(in) :: world
+        integer(c_int64_t), parameter :: n(0:2) = [4, 5, 6] ! z, y, x
+        type(dpar_pencil_desc) :: desc
+        type(dpar_pencil), pointer :: head
+        type(dpar_why) :: why
+        type(c_ptr) :: p, a, b
+        integer(c_int64_t) :: first(0:2), count(0:2), step(0:2), i, j, k
+        real(c_double), pointer :: x(:)
+        integer :: bad
+        desc%size = n
+        desc%type = DPAR_F64
+        desc%order = DPAR_PENCIL_AXIS_LAST
+        call check(dpar_pencil_make(world, desc, p, why) == 0, "pencils: " // dpar_string(why))
+        call c_f_pointer(p, head)
+        call check(product(head%grid) == dpar_comm_size(world), "the grid of pencils")
+        a = dpar_pencil_array(p)
+        b = dpar_pencil_array(p)
+        call check(dpar_pencil_box(p, 2, first, count, step) == 0, "a box")
+        call check(product(count) * 8 == head%bytes(2), "its bytes")
+        call c_f_pointer(a, x, [product(n)])
+        do k = 0, count(0) - 1
+            do j = 0, count(1) - 1
+                do i = 0, count(2) - 1
+                    x(1 + k * step(0) + j * step(1) + i * step(2)) = &
+                        real(100 * (first(0) + k) + 10 * (first(1) + j) + first(2) + i, c_double)
+                end do
+            end do
+        end do
+        call check(dpar_pencil_transpose(p, 2, 1, a, b) == 0, "from x to y")
+        call check(dpar_pencil_begin(p, 1, 0, b, a) == 0, "from y to z")
+        call check(dpar_pencil_test(p) >= 0, "a test")
+        call check(dpar_pencil_end(p) == 0, "the end")
+        call check(dpar_pencil_box(p, 0, first, count, step) == 0, "another box")
+        bad = 0
+        do k = 0, count(0) - 1
+            do j = 0, count(1) - 1
+                do i = 0, count(2) - 1
+                    if (nint(x(1 + k * step(0) + j * step(1) + i * step(2)), c_int64_t) /= &
+                        100 * (first(0) + k) + 10 * (first(1) + j) + first(2) + i) bad = bad + 1
+                end do
+            end do
+        end do
+        call check(bad == 0, "points along z")
+        call check(dpar_pencil_free(p) == 0, "end of pencils")
+        call dpar_comm_release(world, a)
+        call dpar_comm_release(world, b)
+    end subroutine
+
     ! 12 x 12 quads, dealt out like cards, are cut along the curve and go there. What each corner then
     ! has as its coordinates, its own and those of others, is told by the id of its element alone.
     subroutine cutting(world)
@@ -666,6 +716,7 @@ contains
         call halos(world)
         call points(world)
         call narrow_points(world)
+        call pencils(world)
         call cutting(world)
         rank_main = wrong
     end function
