@@ -2594,6 +2594,26 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
+        ! Combines the values that several ranks hold of the same points, which is the reverse of an
+        ! exchange.
+        function dpar_grid_reduce(grid, u, op) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_grid_reduce
+        end function
+
+        ! Combines the values of several arrays, with one message per neighbour.
+        function dpar_grid_reduce_many(grid, arrays, count, op) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_grid_reduce_many
+        end function
+
         ! Finds the interior: the own cells that can be computed during an exchange.
         function dpar_grid_interior(grid, box) bind(c)
             import
