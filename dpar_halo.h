@@ -3578,10 +3578,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share
     return DPAR_OK;
 }
 
-/* Describes the box that the block at place `giver` gives to one with this region. Both numbers have
- * a digit for each dim: the region of the receiver is the low one (0), between (1) or the high one
- * (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no such
- * box. */
+/* Describes the box that the block at place `giver` gives to one with this region. Both numbers
+ * have a digit for each dim: the region of the receiver is the low one (0), between (1) or the high
+ * one (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no
+ * such box. */
 static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t region, int32_t giver,
                                          dpar_transfer *transfer)
 {
@@ -4574,10 +4574,10 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
         item->other_step[d] = their_spot.stride[d];
     }
     dpari_hx_close_up(item, sender->stride);
-    item->direct = !combines &&
-                   (peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world));
-    item->packs = combines || (peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item,
-                                                                world));
+    item->direct =
+        !combines && (peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world));
+    item->packs =
+        combines || (peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world));
     item->replaces = combines && sends && transfer->op == DPAR_COPY;
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }
@@ -5457,8 +5457,7 @@ static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_pl
                            "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
                            "exchanged at once");
     }
-    if (((desc->ordered | desc->shared | desc->timers) & ~1) &&
-        desc->shared != DPARI_HX_COMBINE) {
+    if (((desc->ordered | desc->shared | desc->timers) & ~1) && desc->shared != DPARI_HX_COMBINE) {
         return dpari_wrong(why,
                            "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
                            desc->ordered, desc->shared, desc->timers);

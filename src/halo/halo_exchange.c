@@ -287,8 +287,7 @@ static dpar_status dpari_hx_check_desc(const dpar_comm *comm, const dpar_halo_pl
                            "halo: desc.shared and desc.ordered cannot both be 1: shared points are "
                            "exchanged at once");
     }
-    if (((desc->ordered | desc->shared | desc->timers) & ~1) &&
-        desc->shared != DPARI_HX_COMBINE) {
+    if (((desc->ordered | desc->shared | desc->timers) & ~1) && desc->shared != DPARI_HX_COMBINE) {
         return dpari_wrong(why,
                            "halo: desc.ordered is %d, shared %d, timers %d; each must be 0 or 1",
                            desc->ordered, desc->shared, desc->timers);

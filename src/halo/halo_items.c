@@ -147,10 +147,10 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
         item->other_step[d] = their_spot.stride[d];
     }
     dpari_hx_close_up(item, sender->stride);
-    item->direct = !combines &&
-                   (peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world));
-    item->packs = combines || (peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item,
-                                                                world));
+    item->direct =
+        !combines && (peer < 0 || dpari_hx_is_direct(plan, theirs, mine, &their_spot, item, world));
+    item->packs =
+        combines || (peer >= 0 && !dpari_hx_is_direct(plan, mine, theirs, &my_spot, item, world));
     item->replaces = combines && sends && transfer->op == DPAR_COPY;
     item->row = sends && peer >= 0 && !item->packs ? dpari_hx_row_of(item) : -1;
 }

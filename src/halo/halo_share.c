@@ -16,8 +16,6 @@
  * same candidates, so that both list the boxes between them in the same order. */
 #include "halo_share.h"
 
-#include "../base/arith.h"
-
 /* Finds the neighbour of this rank on one side of dim d, over parts without cells. */
 static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_share *share, const dpar_halo *halo,
                                                int32_t d, int32_t side)
@@ -65,10 +63,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share
     return DPAR_OK;
 }
 
-/* Describes the box that the block at place `giver` gives to one with this region. Both numbers have
- * a digit for each dim: the region of the receiver is the low one (0), between (1) or the high one
- * (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no such
- * box. */
+/* Describes the box that the block at place `giver` gives to one with this region. Both numbers
+ * have a digit for each dim: the region of the receiver is the low one (0), between (1) or the high
+ * one (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no
+ * such box. */
 static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t region, int32_t giver,
                                          dpar_transfer *transfer)
 {

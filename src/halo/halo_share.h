@@ -4,6 +4,7 @@
 #ifndef DPARI_HALO_HALO_SHARE_H
 #define DPARI_HALO_HALO_SHARE_H
 
+#include "../base/arith.h"
 #include "../index/halo.h"
 #include "../index/redistribute.h"
 

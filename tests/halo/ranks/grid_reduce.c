@@ -325,9 +325,10 @@ static int64_t each_element(const one_case *k, const array *a, int turn, int op,
                         }
                     }
                     if (get(a, at) != want && mistakes++ < 2) {
-                        printf("    rank %d, point %lld %lld %lld, component %d: %.17g, not %.17g\n",
-                               rank, (long long)x[0], (long long)x[1], (long long)x[2], c,
-                               get(a, at), want);
+                        printf(
+                            "    rank %d, point %lld %lld %lld, component %d: %.17g, not %.17g\n",
+                            rank, (long long)x[0], (long long)x[1], (long long)x[2], c, get(a, at),
+                            want);
                     }
                     set(a, at, PAD);
                 }
