@@ -320,8 +320,6 @@ typedef struct dpari_pencil {
     dpari_exchange_flow *flow;                 /* [ways][peers] */
     int32_t meets[DPARI_PENCIL_WAYS];          /* 1 if it involves peers that share memory */
     int32_t lends[DPARI_PENCIL_WAYS];          /* 1 if such a peer reads this rank's array */
-    uint64_t *seen;                            /* [peers] references that were mapped last */
-    unsigned char **mapped;                    /* [peers] and their addresses */
     dpari_pencil_copy *copies;                 /* of all sides */
     unsigned char *out_messages, *in_messages; /* in memory of dpar_comm_alloc */
     unsigned char *lent;                       /* the copy of an array that is not registered */
@@ -1164,23 +1162,13 @@ static void dpari_pencil_take_own(void *of, int32_t s)
     }
 }
 
-/* Returns the array of peer i, which is ready, or NULL if its memory cannot be mapped. */
-static const unsigned char *dpari_pencil_theirs(const dpari_pencil *plan, int32_t i)
-{
-    const uint64_t ref = plan->x.peer[i].line->place[0];
-    if (plan->seen[i] != ref) {
-        plan->mapped[i] = (unsigned char *)dpari_at(plan->x.world, ref);
-        plan->seen[i] = plan->mapped[i] ? ref : 0;
-    }
-    return plan->mapped[i];
-}
-
 /* Takes the points of peer i, which have arrived. */
 static dpar_status dpari_pencil_take(void *of, int32_t s, int32_t i)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
     const dpari_pencil_side *take = &plan->take[dpari_pencil_entry(plan, i)];
     const unsigned char *from;
+    uint64_t ref;
     (void)s;
     if (plan->x.peer[i].world < 0) {
         if (take->at >= 0) {
@@ -1188,9 +1176,10 @@ static dpar_status dpari_pencil_take(void *of, int32_t s, int32_t i)
         }
         return DPAR_OK;
     }
-    from = dpari_pencil_theirs(plan, i);
+    ref = plan->x.peer[i].line->place[0];
+    from = (const unsigned char *)dpari_at(plan->x.world, ref);
     if (!from) {
-        return dpari_exchange_unmapped(&plan->x, plan->x.peer[i].line->place[0]);
+        return dpari_exchange_unmapped(&plan->x, ref);
     }
     dpari_pencil_run(take->copy, plan->out, from);
     return DPAR_OK;
@@ -1424,8 +1413,6 @@ static dpar_status dpari_pencil_alloc(dpar_comm *comm, const dpari_pencil_cut *c
                                                           sizeof *plan->take);
         plan->flow = (dpari_exchange_flow *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
                                                             sizeof *plan->flow);
-        plan->seen = (uint64_t *)dpari_room_take(&room, peers, sizeof *plan->seen);
-        plan->mapped = (unsigned char **)dpari_room_take(&room, peers, sizeof *plan->mapped);
         plan->copies = (dpari_pencil_copy *)dpari_room_take(&room, copies, sizeof *plan->copies);
         if (pass == 0) {
             void *memory = NULL;

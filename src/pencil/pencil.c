@@ -154,8 +154,6 @@ static dpar_status dpari_pencil_alloc(dpar_comm *comm, const dpari_pencil_cut *c
                                                           sizeof *plan->take);
         plan->flow = (dpari_exchange_flow *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
                                                             sizeof *plan->flow);
-        plan->seen = (uint64_t *)dpari_room_take(&room, peers, sizeof *plan->seen);
-        plan->mapped = (unsigned char **)dpari_room_take(&room, peers, sizeof *plan->mapped);
         plan->copies = (dpari_pencil_copy *)dpari_room_take(&room, copies, sizeof *plan->copies);
         if (pass == 0) {
             void *memory = NULL;

@@ -36,8 +36,6 @@ typedef struct dpari_pencil {
     dpari_exchange_flow *flow;                 /* [ways][peers] */
     int32_t meets[DPARI_PENCIL_WAYS];          /* 1 if it involves peers that share memory */
     int32_t lends[DPARI_PENCIL_WAYS];          /* 1 if such a peer reads this rank's array */
-    uint64_t *seen;                            /* [peers] references that were mapped last */
-    unsigned char **mapped;                    /* [peers] and their addresses */
     dpari_pencil_copy *copies;                 /* of all sides */
     unsigned char *out_messages, *in_messages; /* in memory of dpar_comm_alloc */
     unsigned char *lent;                       /* the copy of an array that is not registered */

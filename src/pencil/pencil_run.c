@@ -93,23 +93,13 @@ static void dpari_pencil_take_own(void *of, int32_t s)
     }
 }
 
-/* Returns the array of peer i, which is ready, or NULL if its memory cannot be mapped. */
-static const unsigned char *dpari_pencil_theirs(const dpari_pencil *plan, int32_t i)
-{
-    const uint64_t ref = plan->x.peer[i].line->place[0];
-    if (plan->seen[i] != ref) {
-        plan->mapped[i] = (unsigned char *)dpari_at(plan->x.world, ref);
-        plan->seen[i] = plan->mapped[i] ? ref : 0;
-    }
-    return plan->mapped[i];
-}
-
 /* Takes the points of peer i, which have arrived. */
 static dpar_status dpari_pencil_take(void *of, int32_t s, int32_t i)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
     const dpari_pencil_side *take = &plan->take[dpari_pencil_entry(plan, i)];
     const unsigned char *from;
+    uint64_t ref;
     (void)s;
     if (plan->x.peer[i].world < 0) {
         if (take->at >= 0) {
@@ -117,9 +107,10 @@ static dpar_status dpari_pencil_take(void *of, int32_t s, int32_t i)
         }
         return DPAR_OK;
     }
-    from = dpari_pencil_theirs(plan, i);
+    ref = plan->x.peer[i].line->place[0];
+    from = (const unsigned char *)dpari_at(plan->x.world, ref);
     if (!from) {
-        return dpari_exchange_unmapped(&plan->x, plan->x.peer[i].line->place[0]);
+        return dpari_exchange_unmapped(&plan->x, ref);
     }
     dpari_pencil_run(take->copy, plan->out, from);
     return DPAR_OK;
