@@ -55,12 +55,14 @@
  * Other functions that you may need:
  *
  *     dpar_points_reduce(points, b)                   adds the ghosts of b to their owners' values (assembly)
+ *     dpar_points_combine(points, x)                  adds the values that have the same id (desc.shared)
  *     dpar_points_to_local(points, ids, count, index)             converts ids to local indices, as for matrix columns
  *     dpar_points_interior_rows(points, rows, begin, column, row, &interior)     finds the rows that read no ghost
  *     dpar_points_begin(points, fields, count)        starts an exchange of several vectors; compute these rows
  *     dpar_points_end(points)                         waits until the exchange is complete
  *
- * dpar_points_make also takes consecutive ids, known owners, or index lists: see dpar_points_desc.
+ * dpar_points_make also takes consecutive ids, known owners, ids that ranks share without an owner,
+ * and index lists: see dpar_points_desc.
  */
 
 #ifndef DPAR_ALL_H
@@ -86,7 +88,7 @@
  *
  * On each rank, a vector holds `own_count` own values and then `ghost_count` ghosts, which are
  * copies of values that other ranks own. Local index i is an own value if i < own_count, otherwise
- * it is ghost i - own_count. There are two ways to describe an exchange.
+ * it is ghost i - own_count. There are three ways to describe an exchange.
  *
  * By ids, which are numbers that you choose for all points of the job. Each rank lists the ids that
  * it owns and those that it reads, and dpar finds out which ranks own the latter:
@@ -121,6 +123,10 @@
  * Some ghosts may be sent by no rank, such as those of cells outside a wall. Set unsent_ghosts
  * to 1. Exchanges then leave these ghosts as they are, and you fill them.
  *
+ * Ids without owners, such as those of the corners of elements, are a third way (desc.shared).
+ * There are no ghosts then: an id may occur several times, on one rank and on others, and
+ * dpar_points_combine_many replaces all values that have the same id by their sum, in one exchange.
+ *
  * Vectors are passed to each call and may differ from call to call. Vectors from dpar_comm_alloc
  * are exchanged fastest, because peers in the same node read long runs in place. Other vectors are
  * packed into memory that those peers read. Between nodes values are sent in messages.
@@ -136,6 +142,10 @@
  * is a single run takes none. Packed values take three times their bytes, or four times with
  * messages. dpar_points_make temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and
  * 48 bytes per rank of the communicator.
+ *
+ * Plans of shared ids also keep 4 bytes for each value whose id occurs several times, and 8 bytes
+ * for each sharer of an id, but no lists of runs. dpar_points_make then needs up to 250 bytes per
+ * value.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -185,7 +195,8 @@ typedef struct dpar_points_lists {
 typedef struct dpar_points_desc {
     int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
                                 be 0 to 2^31 - 1 */
-    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order. NULL on
+    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order (or as
+                                `shared` says). NULL on
                                 all ranks selects consecutive ids from 0, rank after rank, or the
                                 elements that `layout` assigns to this rank */
     int64_t ghost_count;     /* number of values that this rank reads */
@@ -201,6 +212,9 @@ typedef struct dpar_points_desc {
                           bytes on average; 0 selects 64 */
     int32_t tag;       /* of the messages; your own messages between begin and end must have another
                           one */
+    int32_t shared;    /* 1: own_id lists shared ids. Each is 0 or more and may occur any number of
+                          times, on one rank and on several; -1 means that a value has no id.
+                          dpar_points_combine_many then combines the values with the same id */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
     void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
     int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
@@ -262,7 +276,10 @@ typedef struct dpar_points {
  * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is set: rank
  * hash(id) mod size knows the owner of id, and no rank knows all ids. Consecutive ids need an
  * all-gather of 8 bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size)
- * per rank. */
+ * per rank.
+ *
+ * Shared ids are looked up in the same directory, with two all-to-alls. All ranks that share an id
+ * become peers, and the directory sends s^2 pairs for an id that s ranks have. */
 DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
                                       dpar_points **points, dpar_why *why);
 /* Destroys a plan. NULL does nothing. Collective. Fails with DPAR_E_ARG if an exchange is in
@@ -321,6 +338,35 @@ DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_p
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op);
 
+/* Starts to combine the values with the same id, which plans of shared ids do (desc.shared). All of
+ * these values, on all ranks, become the result. Until dpar_points_end they may be neither read nor
+ * written. Values whose id is -1, or that occurs once in the job, are not changed.
+ *
+ * op: DPAR_SUM, DPAR_AVG (the mean), DPAR_PRODUCT, DPAR_MAX or DPAR_MIN; or DPAR_COPY, with which
+ *     the first value on the lowest rank replaces all others.
+ *
+ * Values of one rank are combined in the order of their indices, and the results of the ranks in
+ * ascending order, so that all ranks get the same bits (except for those of a NaN):
+ *
+ *     (rank 0's value 3 op rank 0's value 8) op rank 2's value 5 op rank 7's value 0
+ *
+ * F16 and BF16 are combined in F32; the result of each rank is rounded, then that of all. A mean is
+ * the sum divided by the number of values (integers towards zero). Sums of F64 are fast; anything
+ * else takes some 30 ns for each number and id.
+ *
+ * Each rank sends its results to all ranks that share their ids, in one message per peer, or
+ * through the node's memory. That is best for the nodes of a mesh, which few ranks share. An id
+ * that all ranks have makes all of them peers, and costs size - 1 messages per rank; use
+ * dpar_all_reduce for such values, and give them the id -1.
+ *
+ * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the
+ * plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
+                                               int32_t count, int32_t op);
+/* Combines values: dpar_points_combine_begin and dpar_points_end in one call. */
+DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t count, int32_t op);
+
 /* ---- numbering ---- */
 
 /* Converts ids that this rank owns or reads to local indices, as for the columns of matrices and
@@ -331,7 +377,7 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  *        the rank neither owns nor reads the id. Must not overlap ids.
  *
  * Local. Fails with DPAR_E_ARG if any id is neither owned nor read, and if a pointer is NULL. Also
- * fails with DPAR_E_ARG for a plan by lists, because lists have local indices and no ids. The
+ * fails with DPAR_E_ARG for a plan by lists, which have no ids, and for a plan of shared ids. The
  * message is in points->comm->why. Costs O(count). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index);
@@ -411,6 +457,13 @@ DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
 /* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
  * and the order of sums are those of dpar_points_reduce_begin. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
+/* Adds the values of x that have the same id, on all ranks, and stores each sum at all of them, for
+ * plans of shared ids (desc.shared).
+ *
+ * x: [own_count], in any memory. For other types and operations use dpar_points_combine_many.
+ *
+ * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin. */
+DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x);
 
 /* ==== points/points_check.h ==== */
 
@@ -743,7 +796,9 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
  *     points_mail     sends items whose counts only the senders know
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_widen    copies a description, with 32-bit ids and counts converted to 64 bits
+ *     points_shared   combines the values of ids that have no owner
  *     points_owner    finds out which ranks own and read an id
+ *     points_sharers  finds out which ranks share an id
  *     points_run      packs and takes the values of exchanges that ../exchange runs
  *     points          checks descriptions, makes plans, converts ids
  *     points_check    finds ghosts that are poisoned or stale
@@ -831,6 +886,18 @@ typedef struct dpari_pt_table {
     int64_t mask; /* number of entries - 1; -1 if there are none */
 } dpari_pt_table;
 
+/* What a plan of shared ids has in addition. */
+typedef struct dpari_pt_shared {
+    void *memory;          /* of all of this; NULL if the ids have owners */
+    int32_t op;            /* of the exchange in progress */
+    dpari_pt_side *source; /* [peers + 1] where the values from each peer are, then own values */
+    const void **in;       /* addresses of the values of an id, and of its results */
+    void **out;
+    /* Records of ids (points_shared.c): those that only this rank has, then from `shared` to `end`
+     * those that it shares. */
+    const int32_t *local, *shared, *end;
+} dpari_pt_shared;
+
 typedef struct dpari_points {
     dpar_points head; /* the public struct; it must be first */
     dpari_exchange x;
@@ -845,6 +912,7 @@ typedef struct dpari_points {
     int32_t has_layout;
     dpari_pt_table table;
     dpari_pt_peer *peer;
+    dpari_pt_shared shared;
     unsigned char *lists;    /* registered memory of the line, the peers, records and numbers */
     dpari_pt_record *record; /* [2 * peers]: records to send, then records received */
     int32_t *numbers;        /* the pairs and indices of the lists of all peers */
@@ -941,6 +1009,27 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
            (!plan->x.world->crowded || values * size >= DPARI_PT_CROWDED);
 }
 
+/* ==== points/points_shared.h ==== */
+
+/* points_shared - combines the values of shared ids, which have no owner. Private.
+ *
+ * Each rank combines its own values of an id in place of the first one, and sends the result to all
+ * ranks that share the id. When it has those of all others, it combines them in ascending order of
+ * ranks, so that all ranks get the same bits, and stores the result at all of its values. Ids that
+ * only this rank has are combined while the peers pack theirs.
+ *
+ * The values for a peer are sorted by id on both sides, so that peers need not exchange lists. */
+
+/* The phases of an exchange. */
+enum {
+    DPARI_PT_FOLD,  /* before packing: values of this rank, into the first one */
+    DPARI_PT_LOCAL, /* values of ids that only this rank has */
+    DPARI_PT_FINAL  /* the first value and those of the peers, whose addresses are in
+                       plan->shared.source, into all values of this rank */
+};
+/* Runs a phase for all vectors. */
+DPARI_INTERNAL void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase);
+
 /* ==== points/points_widen.h ==== */
 
 /* points_widen - copies the description of a plan in the form that planning uses: ids and counts
@@ -986,6 +1075,9 @@ DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
 /* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
+/* Returns the rank that keeps the directory's entry of an id. */
+DPARI_INTERNAL int32_t dpari_pt_home(int64_t id, int32_t ranks);
+
 /* Finds the lists from ids. Also enters ids in the plan's table and sets head.first_id. Collective.
  */
 DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,
@@ -994,6 +1086,21 @@ DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points
  * as its peer receives. Collective. */
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
+
+/* ==== points/points_sharers.h ==== */
+
+/* points_sharers - finds which ranks share an id, and lists the values that this rank sends and
+ * receives, for plans of shared ids. Private.
+ *
+ * There are two rounds, each an all-to-all of counts and one of ids. First each rank sends every id
+ * that it has, and how many values have it, to the id's home (points_owner.h). Then the home sends
+ * the ranks and their numbers of values to all ranks of an id that several have. Both sides of a
+ * message then sort its values by the same rule, so that they need not exchange lists. */
+
+/* Finds the lists of both sides, and sets plan->shared. Collective. All ranks get the same status.
+ */
+DPARI_INTERNAL dpar_status dpari_pt_by_shared(dpari_points *plan, const dpar_points_desc *desc,
+                                              dpari_pt_both *both, dpar_why *why);
 
 /* ==== points/points_run.h ==== */
 
@@ -1535,6 +1642,161 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
     }
 }
 
+/* ==== points/points_shared.c ==== */
+
+/* Combines the values of shared ids. points_sharers.c makes the records of ids, and points_run.c
+ * calls this file while it runs an exchange. Sums of doubles have loops of their own. */
+
+/* One number of the values of the n ids of a record. This rank has `repeats` values of each id;
+ * value j of id i is at own + index[j * n + i] * stride. `sharers` ranks share it, or 0 if no other
+ * rank has it. */
+typedef struct dpari_pt_ids {
+    int64_t n, repeats, sharers;
+    const int32_t *index; /* [repeats][n] */
+    const int32_t *total; /* [n] number of values on all ranks */
+    const int32_t *rank;  /* [sharers][n] sources, in ascending order of ranks */
+    const int32_t *place; /* [sharers][n] index of the value in the source */
+    unsigned char *own;
+    int64_t stride;
+    const dpari_pt_side *source;
+    int64_t offset; /* of the number in the values of a source, in bytes */
+} dpari_pt_ids;
+
+/* Reads the record at `at`, which dpari_pt_write_ids has written. Returns its end. */
+static const int32_t *dpari_pt_read_ids(const int32_t *at, dpari_pt_ids *ids)
+{
+    ids->n = at[0];
+    ids->repeats = at[1];
+    ids->sharers = at[2];
+    ids->index = at + 3;
+    ids->total = ids->index + ids->repeats * ids->n;
+    ids->rank = ids->total + (ids->sharers > 0 ? ids->n : 0);
+    ids->place = ids->rank + ids->sharers * ids->n;
+    return ids->place + ids->sharers * ids->n;
+}
+
+/* Returns the address of the number in entry k of the sources. */
+static const void *dpari_pt_source(const dpari_pt_ids *ids, int64_t k)
+{
+    const dpari_pt_side *from = ids->source + ids->rank[k];
+    return from->at + ids->offset + ids->place[k] * from->stride;
+}
+
+/* Adds doubles: those of the sources in the last phase, otherwise those of this rank. */
+DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+{
+    const int64_t n = ids->n, all = ids->repeats * n, stride = ids->stride / 8;
+    const int64_t sources = ids->sharers * n, stored = phase == DPARI_PT_FOLD ? n : all;
+    const int32_t *index = ids->index, *place = ids->place;
+    double *x = (double *)(void *)ids->own;
+    int64_t i, j;
+    if (phase == DPARI_PT_FINAL && ids->sharers == 2 && ids->repeats == 1) {
+        /* the most frequent case; all ids of the record are shared with the same rank */
+        const dpari_pt_side *a = ids->source + ids->rank[0], *b = ids->source + ids->rank[n];
+        const unsigned char *at = a->at + ids->offset, *by = b->at + ids->offset;
+        const int64_t stride_a = a->stride, stride_b = b->stride;
+        for (i = 0; i < n; i++) {
+            x[index[i] * stride] = *(const double *)(const void *)(at + place[i] * stride_a) +
+                                   *(const double *)(const void *)(by + place[n + i] * stride_b);
+        }
+        return;
+    }
+    for (i = 0; i < n && phase != DPARI_PT_FINAL; i++, index++) {
+        double sum = x[index[0] * stride] + x[index[n] * stride];
+        for (j = 2 * n; j < all; j += n) {
+            sum += x[index[j] * stride];
+        }
+        for (j = 0; j < stored; j += n) {
+            x[index[j] * stride] = sum;
+        }
+    }
+    for (; i < n; i++, index++) {
+        double sum = *(const double *)dpari_pt_source(ids, i);
+        for (j = i + n; j < sources; j += n) {
+            sum += *(const double *)dpari_pt_source(ids, j);
+        }
+        for (j = 0; j < all; j += n) {
+            x[index[j] * stride] = sum;
+        }
+    }
+}
+
+/* Combines numbers of any type, by any operation. */
+static DPARI_COLD void dpari_pt_combine_ids(const dpari_pt_shared *shared, const dpari_pt_ids *ids,
+                                            int32_t phase, int32_t type)
+{
+    const uint64_t zero = 0;
+    const int64_t n = ids->n, outs = phase == DPARI_PT_FOLD ? 1 : ids->repeats;
+    const int64_t ins = phase == DPARI_PT_FINAL ? ids->sharers : ids->repeats;
+    int64_t i, j;
+    int32_t op = shared->op;
+    if (op == DPAR_COPY || (op == DPAR_AVG && phase == DPARI_PT_FOLD)) {
+        op = DPAR_SUM;
+    }
+    for (i = 0; i < n; i++) {
+        for (j = 0; j < ids->repeats; j++) {
+            shared->out[j] = ids->own + ids->index[j * n + i] * ids->stride;
+        }
+        for (j = 0; j < ins; j++) {
+            shared->in[j] =
+                phase == DPARI_PT_FINAL ? dpari_pt_source(ids, j * n + i) : shared->out[j];
+        }
+        while (op == DPAR_AVG && phase == DPARI_PT_FINAL && j < ids->total[i]) {
+            shared->in[j++] = &zero; /* the sum is divided by the number of values */
+        }
+        /* a single value is copied */
+        dpari_kern_reduce(shared->out, (int32_t)outs, shared->in,
+                          shared->op == DPAR_COPY ? 1 : (int32_t)j, 1, type, op, 0);
+    }
+}
+
+/* Runs a phase for one number of the values. */
+static void dpari_pt_combine_number(const dpari_pt_shared *shared, dpari_pt_ids *ids, int32_t phase,
+                                    int32_t type)
+{
+    const int32_t *at = phase == DPARI_PT_LOCAL ? shared->local : shared->shared;
+    const int32_t *end = phase == DPARI_PT_LOCAL ? shared->shared : shared->end;
+    while (at < end) {
+        at = dpari_pt_read_ids(at, ids);
+        if (phase == DPARI_PT_FOLD && ids->repeats == 1) {
+            continue;
+        }
+        if (type == DPAR_F64 && shared->op == DPAR_SUM) {
+            dpari_pt_add_ids(ids, phase);
+        } else {
+            dpari_pt_combine_ids(shared, ids, phase, type);
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
+{
+    dpari_pt_side *own = plan->shared.source + plan->x.peers, *source;
+    const dpari_pt_vector *vector = plan->vector;
+    dpari_pt_ids ids;
+    int64_t point = 0; /* of the last vector */
+    int32_t v;
+    if (plan->shared.local == plan->shared.end) {
+        return; /* the vectors may be NULL */
+    }
+    ids.source = plan->shared.source;
+    for (v = 0; v < plan->vectors; v++, vector++) {
+        const dpari_pt_peer *peer = plan->peer;
+        for (source = plan->shared.source; source < own; source++, peer++) {
+            source->at += dpari_pt_block(peer->send.count, point);
+            source->stride = vector->point;
+        }
+        point = vector->point;
+        ids.own = vector->own;
+        ids.stride = own->stride = vector->stride;
+        for (ids.offset = 0; ids.offset < point; ids.offset += dpar_type_bytes(vector->type)) {
+            own->at = ids.own - ids.offset;
+            dpari_pt_combine_number(&plan->shared, &ids, phase, vector->type);
+            ids.own += vector->component;
+        }
+    }
+}
+
 /* ==== points/points_widen.c ==== */
 
 /* Copies a description, and converts 32-bit ids and counts to 64 bits, so that planning has only
@@ -1819,12 +2081,17 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
     return DPAR_OK;
 }
 
+DPARI_INTERNAL int32_t dpari_pt_home(int64_t id, int32_t ranks)
+{
+    return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
+}
+
 /* Computes the home of each of n ids. dpari_pt_deal later replaces it by a place. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        home[i] = (int32_t)((dpari_pt_hash(0, id[i]) >> 20) % (uint64_t)ranks);
+        home[i] = dpari_pt_home(id[i], ranks);
     }
 }
 
@@ -2173,6 +2440,283 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
     return status;
 }
 
+/* ==== points/points_sharers.c ==== */
+
+/* Finds which ranks share an id. points_sharers.h describes the two rounds of messages, and
+ * points_shared.h the order in which values are combined. Called by points.c when a plan is made.
+ */
+
+/* What this rank knows while a plan is made. A sharer's rank and its number of values of an id are
+ * one number, rank << 32 | values, so that sharers are sorted by rank. */
+typedef struct dpari_pt_search {
+    dpari_points *plan;
+    dpari_pt_both *both;
+    /* Values of this rank, sorted; key: id, at: local index. In the first value of each id, id is
+     * the index in `sharer` of the first rank that has it. */
+    dpari_po_item *value, *value_end;
+    /* Who has the ids that this rank shares, sorted; key: id, id: sharer, at: how many values of
+     * lower ids are sent to the sharer, which are as many as it sends. */
+    dpari_po_item *sharer, *sharer_end;
+    /* The ids that this rank repeats or shares; key: sharers << 31 | values, at: index in `value`
+     * of the first value, id: the last other sharer, or the index of the first value. */
+    dpari_po_item *group, *group_end;
+    dpari_po_pages pages;
+} dpari_pt_search;
+
+/* Returns the end of the items that have the same key as the first one. */
+DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_alike(dpari_po_item *item, const dpari_po_item *end)
+{
+    const int64_t key = item->key;
+    while (item < end && item->key == key) {
+        item++;
+    }
+    return item;
+}
+
+/* Sends the key and the id of n items to the ranks `at`. Returns what this rank has received,
+ * sorted, and sets *end to its end. All ranks get an earlier error. Collective. */
+static dpari_po_item *dpari_pt_send_items(dpari_pt_search *search, const dpari_po_item *item,
+                                          int64_t n, dpari_po_item **end, dpar_status *status,
+                                          dpar_why *why)
+{
+    dpar_comm *comm = search->plan->head.comm;
+    dpari_po_item *got = NULL;
+    dpari_pt_mail mail;
+    int64_t i;
+    int32_t *to = (int32_t *)dpari_po_take(&search->pages, n, 4, status, why);
+    for (i = 0; i < n && to; i++) {
+        to[i] = (int32_t)item[i].at;
+    }
+    *status = dpari_pt_open(&mail, comm, to, n, 2, *status, why);
+    if (*status == DPAR_OK) {
+        for (i = 0; i < n; i++, item++) {
+            int64_t *next = mail.count + comm->size + item->at, *out = mail.out + *next;
+            out[0] = item->key;
+            out[1] = item->id;
+            *next += 2;
+        }
+        n = mail.ins / 2;
+        *status = dpari_pt_go(&mail, 0, why);
+        got = (dpari_po_item *)dpari_po_take(&search->pages, 2 * n, sizeof *got, status, why);
+    }
+    if (got) {
+        for (i = 0; i < n; i++) {
+            got[i].key = mail.in[2 * i];
+            got[i].id = mail.in[2 * i + 1];
+        }
+        got = dpari_po_sort(got, got + n, n);
+        *end = got + n;
+    }
+    dpari_pt_close(&mail);
+    return got;
+}
+
+/* Sorts the values of this rank by id, and finds the sharers of these ids. Collective. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
+                                                        const dpar_points_desc *desc, dpar_why *why)
+{
+    const dpar_comm *comm = search->plan->head.comm;
+    const int64_t most = desc->own_count;
+    dpar_status status = DPAR_OK;
+    dpari_po_item *here, *here_end = NULL, *next, *a, *b, *to;
+    dpari_po_item *item =
+        (dpari_po_item *)dpari_po_take(&search->pages, 4 * most, sizeof *item, &status, why);
+    int64_t i, answers = 0;
+    int32_t pass;
+    to = item;
+    for (i = 0; i < most && item; i++) {
+        if (desc->own_id[i] >= 0) {
+            to->key = desc->own_id[i];
+            to->at = i;
+            to++;
+        }
+    }
+    search->value = dpari_po_sort(item, item + most, to - item);
+    search->value_end = search->value + (to - item);
+    search->group = to = item + 2 * most;
+    for (a = search->value; a < search->value_end; a = next) {
+        next = dpari_pt_alike(a, search->value_end);
+        to->key = a->key;
+        to->id = (int64_t)comm->rank << 32 | (next - a);
+        to->at = dpari_pt_home(a->key, comm->size);
+        to++;
+    }
+    here = dpari_pt_send_items(search, search->group, to - search->group, &here_end, &status, why);
+    for (pass = 0; pass < 2; pass++) { /* counts the answers, then writes them */
+        answers = 0;
+        for (to = here; to < here_end; to = next) {
+            next = dpari_pt_alike(to, here_end);
+            for (a = to; a < next && next > to + 1; a++) {
+                for (b = to; b < next; b++, answers++) {
+                    if (pass > 0) {
+                        *item = *b;
+                        item->at = a->id >> 32;
+                        item++;
+                    }
+                }
+            }
+        }
+        if (pass == 0) {
+            item =
+                (dpari_po_item *)dpari_po_take(&search->pages, answers, sizeof *item, &status, why);
+            here_end = item ? here_end : here;
+        }
+    }
+    search->sharer =
+        dpari_pt_send_items(search, item - answers, answers, &search->sharer_end, &status, why);
+    return status;
+}
+
+/* Numbers the values that are sent to each rank, which are as many as it sends, in the order of
+ * their ids, and groups the ids that this rank repeats or shares. Returns how many int32_t their
+ * records need, and sets *most to the largest number of values that are combined at once. */
+DPARI_STATIC_NOINLINE int64_t dpari_pt_group_ids(dpari_pt_search *search, int64_t *most)
+{
+    dpari_po_item *value, *next, *sharer = search->sharer, *group = search->group;
+    int64_t numbers = 0;
+    *most = 0;
+    for (value = search->value; value < search->value_end; value = next) {
+        int64_t total = 0, sharers = 0, other = 0;
+        next = dpari_pt_alike(value, search->value_end);
+        value->id = sharer - search->sharer;
+        for (; sharer < search->sharer_end && sharer->key == value->key; sharer++) {
+            const int64_t rank = sharer->id >> 32;
+            total += sharer->id & INT32_MAX;
+            sharers++;
+            if (rank != search->plan->head.comm->rank) {
+                other = rank;
+                sharer->at = search->both->sends[rank]++;
+            }
+        }
+        total = dpari_most(total, next - value);
+        *most = dpari_most(*most, total);
+        if (total > 1) {
+            group->key = sharers << 31 | (next - value);
+            group->id = sharers == 0 ? value->at : other;
+            group->at = value - search->value;
+            group++;
+            numbers += 4 + (next - value) + 2 * sharers;
+        }
+    }
+    search->group_end = group;
+    return numbers;
+}
+
+/* Writes a record of the ids from `group` to `end`, and lists their first values for the peers that
+ * share them. first: [size] where the list for each rank begins. number: [size] index of each peer.
+ * Returns the end of the record. */
+DPARI_STATIC_NOINLINE int32_t *dpari_pt_write_ids(const dpari_pt_search *search,
+                                                  const dpari_po_item *group,
+                                                  const dpari_po_item *end, const int64_t *first,
+                                                  const int64_t *number, int32_t *at)
+{
+    const int64_t sharers = group->key >> 31, repeats = group->key & INT32_MAX, n = end - group;
+    int64_t j;
+    *at++ = (int32_t)n;
+    *at++ = (int32_t)repeats;
+    *at++ = (int32_t)sharers;
+    for (; group < end; group++, at++) {
+        const dpari_po_item *value = search->value + group->at;
+        const dpari_po_item *sharer = search->sharer + value->id;
+        int32_t *to = at;
+        for (j = 0; j < repeats; j++, to += n) {
+            *to = (int32_t)value[j].at;
+        }
+        if (sharers > 0) {
+            int32_t *total = to;
+            for (j = 0; j < sharers; j++, sharer++) {
+                const int64_t rank = sharer->id >> 32;
+                int32_t place = (int32_t)value->at;
+                *total += (int32_t)(sharer->id & INT32_MAX);
+                if (rank != search->plan->head.comm->rank) {
+                    search->both->send_at[first[rank] + sharer->at] = place;
+                    place = (int32_t)sharer->at;
+                }
+                to += n;
+                to[0] = (int32_t)number[rank];
+                to[sharers * n] = place;
+            }
+        }
+    }
+    return at + n * (repeats - 1 + (sharers > 0 ? 1 + 2 * sharers : 0));
+}
+
+/* Makes the lists and the records from the sharers of this rank's ids. Local. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_make_lists(dpari_pt_search *search, int64_t own_count,
+                                                      dpar_why *why)
+{
+    dpari_pt_both *both = search->both;
+    dpar_comm *comm = search->plan->head.comm;
+    dpari_pt_shared *shared = &search->plan->shared;
+    dpar_status status = DPAR_OK;
+    dpari_po_item *group, *end;
+    int64_t numbers, most, peers = 0, n, *first, *number;
+    int32_t r, *at;
+    both->sends = (int64_t *)dpari_po_take(&both->pages, comm->size, 24, &status, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    both->receives = both->sends;
+    first = both->sends + comm->size;
+    number = first + comm->size;
+    numbers = dpari_pt_group_ids(search, &most);
+    dpari_pt_add_up(both->sends, first, comm->size, &both->sent);
+    for (r = 0; r < comm->size; r++) {
+        number[r] = peers;
+        peers += both->sends[r] > 0;
+    }
+    number[comm->rank] = peers++; /* the last source is this rank */
+    both->send_at = (int32_t *)dpari_po_take(&both->pages, both->sent, 4, &status, why);
+    both->receive_at = both->send_at;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_comm_alloc(comm,
+                             peers * (int64_t)sizeof *shared->source +
+                                 2 * most * (int64_t)sizeof *shared->in + 4 * numbers,
+                             &shared->memory);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    shared->source = (dpari_pt_side *)shared->memory;
+    shared->in = (const void **)(void *)(shared->source + peers);
+    shared->out = (void **)(uintptr_t)(shared->in + most);
+    shared->local = shared->shared = at = (int32_t *)(void *)(shared->out + most);
+    n = search->group_end - search->group;
+    group = dpari_po_sort(search->group, search->group + own_count, n);
+    for (end = group + n; group < end; group = search->group) {
+        const int64_t key = group->key, id = group->id;
+        for (search->group = group; search->group < end; search->group++) {
+            if (search->group->key != key || (key >> 31 == 2 && search->group->id != id)) {
+                break;
+            }
+        }
+        at = dpari_pt_write_ids(search, group, search->group, first, number, at);
+        if (key <= INT32_MAX) {
+            shared->shared = at;
+        }
+    }
+    shared->end = at;
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_shared(dpari_points *plan,
+                                                         const dpar_points_desc *desc,
+                                                         dpari_pt_both *both, dpar_why *why)
+{
+    dpari_pt_search search;
+    dpar_status status;
+    dpari_zero(&search, sizeof search);
+    search.plan = plan;
+    search.both = both;
+    status = dpari_pt_find_sharers(&search, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_pt_make_lists(&search, desc->own_count, why);
+    }
+    dpari_po_free(&search.pages);
+    return dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+}
+
 /* ==== points/points_run.c ==== */
 
 /* Packs and takes the values of exchanges of points, and begins, tests and ends them for the
@@ -2191,9 +2735,13 @@ static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_po
     dpar_comm *comm = plan->head.comm;
     const int32_t n = dpari_pt_components(field);
     const int64_t own = plan->head.own_count, all = own + plan->head.ghost_count;
-    if (dpar_type_bytes(field->type) == 0 || field->components < 0 || field->components > 1 << 20) {
+    if (dpar_type_bytes(field->type) == 0 ||
+        (plan->shared.memory && !dpari_type_can_reduce(field->type)) || field->components < 0 ||
+        field->components > 1 << 20) {
         return dpari_comm_wrong(
-            comm, "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            comm,
+            "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes, "
+            "and with shared ids one that can be combined)",
             i, field->components, dpar_type_name(field->type));
     }
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
@@ -2219,7 +2767,9 @@ static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_fi
 {
     to->own = (unsigned char *)field->data;
     to->ghosts = (unsigned char *)field->ghosts;
-    if (field->ghosts == NULL && field->data != NULL) {
+    if (plan->shared.memory) { /* peers get own values and send their own ones */
+        to->ghosts = to->own;
+    } else if (field->ghosts == NULL && field->data != NULL) {
         to->ghosts = to->own + plan->first_ghost * to->stride;
     }
 }
@@ -2294,10 +2844,11 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     return DPAR_OK;
 }
 
-/* Returns a hash of the number, types and components of the vectors, which peers compare. */
-static uint64_t dpari_pt_hash_vectors(const dpar_points_field *fields, int32_t n)
+/* Returns a hash of the operation, and of the number, types and components of the vectors, which
+ * peers compare. */
+static uint64_t dpari_pt_hash_vectors(const dpar_points_field *fields, int32_t n, int32_t op)
 {
-    uint64_t hash = dpari_hash(0, n);
+    uint64_t hash = dpari_hash((uint64_t)op, n);
     int32_t i;
     for (i = 0; i < n; i++) {
         hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
@@ -2535,7 +3086,7 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, aside ? plan->aside : to, piece),
                           list, mine, vector->size);
         }
-        if (dpari_pt_is_adjoint(plan)) {
+        if (dpari_pt_is_adjoint(plan) && !plan->shared.memory) {
             dpari_pt_clear(list, mine, vector->size);
         }
     }
@@ -2588,8 +3139,9 @@ static void dpari_pt_write_places(const dpari_points *plan)
     }
 }
 
-/* Packs the values for the peers that share memory. In an adjoint, ghosts of this rank's own values
- * are packed as well, so that they are combined in the order of ranks. */
+/* Packs the values for the peers that share memory. Values of shared ids that this rank has several
+ * times are combined before that, also if there are no such peers. In an adjoint, ghosts of this
+ * rank's own values are packed as well, so that they are combined in the order of ranks. */
 static dpar_status dpari_pt_pack(void *of, int32_t s)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -2597,6 +3149,9 @@ static dpar_status dpari_pt_pack(void *of, int32_t s)
     int32_t i;
     (void)s;
     plan->x.lends = 0;
+    if (plan->shared.memory) {
+        dpari_pt_combine_shared(plan, DPARI_PT_FOLD);
+    }
     for (i = 0; i < plan->x.peers; i++) {
         if (plan->x.peer[i].world >= 0 && (i != plan->x.self || dpari_pt_is_adjoint(plan))) {
             (void)dpari_pt_pack_peer(plan, i);
@@ -2672,13 +3227,18 @@ static void dpari_pt_unpack_vector(const dpari_points *plan, const dpari_pt_vect
     }
 }
 
-/* Takes the values of all vectors of a peer. from: the packed values. place: if the peer lends
+/* Takes the values of all vectors of a peer. Those of shared ids are left where they are until the
+ * values of all peers have arrived. from: the packed values. place: if the peer lends
  * vectors, the places of its vectors; otherwise NULL. */
 static dpar_status dpari_pt_unpack(dpari_points *plan, const dpari_pt_peer *peer,
                                    unsigned char *from, const dpari_pt_place *place)
 {
     const dpari_pt_list *list = dpari_pt_takes(plan, peer);
     int32_t k;
+    if (plan->shared.memory) {
+        plan->shared.source[peer - plan->peer].at = from;
+        return DPAR_OK;
+    }
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
         if (place && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
@@ -2724,7 +3284,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 }
 
 /* Copies own values to the ghosts with the same ids. In an adjoint, dpari_pt_take takes these
- * ghosts, in the order of ranks. */
+ * ghosts, in the order of ranks. Shared ids that only this rank has are combined while the peers
+ * pack. */
 static void dpari_pt_take_own(void *of, int32_t s)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -2732,10 +3293,15 @@ static void dpari_pt_take_own(void *of, int32_t s)
     double began;
     int32_t k, piece;
     (void)s;
-    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
+    if (!plan->shared.memory && (plan->x.self < 0 || dpari_pt_is_adjoint(plan))) {
         return;
     }
     began = dpari_exchange_clock(&plan->x);
+    if (plan->shared.memory) {
+        dpari_pt_combine_shared(plan, DPARI_PT_LOCAL);
+        dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
+        return;
+    }
     peer = &plan->peer[plan->x.self];
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
@@ -2767,12 +3333,24 @@ static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
     return status;
 }
 
+/* Combines the values of shared ids, after those of all peers have arrived. */
+static DPARI_COLD dpar_status dpari_pt_finish(void *of, int32_t s)
+{
+    dpari_points *plan = (dpari_points *)of;
+    const double began = dpari_exchange_clock(&plan->x);
+    (void)s;
+    dpari_pt_combine_shared(plan, DPARI_PT_FINAL);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
+    return DPAR_OK;
+}
+
 DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 {
     plan->x.plan = plan;
     plan->x.message = dpari_pt_message;
     plan->x.take = dpari_pt_take;
-    if (plan->x.shared > 0 || plan->x.self >= 0) {
+    plan->x.finish = plan->shared.memory ? dpari_pt_finish : NULL;
+    if (plan->x.shared > 0 || plan->x.self >= 0 || plan->shared.memory) {
         plan->x.pack = dpari_pt_pack;
         plan->x.take_own = dpari_pt_take_own;
     }
@@ -2780,25 +3358,37 @@ DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. Exchanges of shared ids are adjoints
+ * with any operation, which the hash compares. */
 static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
-                                  int32_t op)
+                                  int32_t op, int shared)
 {
+    uint64_t hash = 0;
     dpar_status status = dpari_exchange_may_begin(&plan->x);
+    if (shared != (plan->shared.memory != NULL)) {
+        status = dpari_comm_wrong(
+            plan->head.comm, "dpar_points_combine is for plans of shared ids, and only for them");
+    }
     if (status == DPAR_OK) {
         status = dpari_pt_set_vectors(plan, fields, n);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_exchange_begin(&plan->x, op,
-                                plan->x.shared > 0 ? dpari_pt_hash_vectors(fields, n) : 0);
+    if (plan->x.shared > 0) {
+        hash = dpari_pt_hash_vectors(fields, n, op);
+    }
+    plan->shared.op = op;
+    if (shared && op != DPAR_MAX && op != DPAR_MIN) {
+        op = DPAR_SUM;
+    }
+    return dpari_exchange_begin(&plan->x, op, hash);
 }
 
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
                                        int32_t n)
 {
-    return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY) : DPAR_E_ARG;
+    return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
@@ -2818,7 +3408,20 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
                                     dpar_type_name(fields[i].type));
         }
     }
-    return dpari_pt_begin(dpari_pt_of(points), fields, n, op);
+    return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 0);
+}
+
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
+                                               int32_t n, int32_t op)
+{
+    if (!points) {
+        return DPAR_E_ARG;
+    }
+    if (op < 0 || op >= DPAR_OP_COUNT) {
+        return dpari_comm_wrong(points->comm, "dpar_points_combine: op %d is none of 0 to %d", op,
+                                DPAR_OP_COUNT - 1);
+    }
+    return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 1);
 }
 
 DPAR_API dpar_status dpar_points_test(dpar_points *points)
@@ -2845,6 +3448,13 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
+DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t count, int32_t op)
+{
+    const dpar_status status = dpar_points_combine_begin(points, fields, count, op);
+    return status == DPAR_OK ? dpar_points_end(points) : status;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 {
     dpari_points *plan = dpari_pt_of(points);
@@ -2861,6 +3471,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     }
     dpar_comm_release(of, plan->staging);
     dpar_comm_release(of, plan->lists);
+    dpar_comm_release(plan->head.comm, plan->shared.memory);
     return dpari_object_end(status, plan->owned);
 }
 
@@ -2879,7 +3490,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
  * listed. */
 static int64_t dpari_pt_table_ids(const dpar_points_desc *desc)
 {
-    if (desc->lists) {
+    if (desc->lists || desc->shared) {
         return 0;
     }
     return (desc->own_id ? desc->own_count : 0) + desc->ghost_count;
@@ -2989,6 +3600,23 @@ static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_point
     return DPAR_OK;
 }
 
+/* Checks the description of a plan of shared ids. */
+static dpar_status dpari_pt_check_shared(const dpar_points_desc *desc, dpar_why *why)
+{
+    int64_t i = 0;
+    while (i < desc->own_count && desc->own_id && desc->own_id[i] >= -1) {
+        i++;
+    }
+    if (i == desc->own_count && desc->shared == 1 && desc->ghost_count == 0 && !desc->lists &&
+        !desc->layout && desc->mixed_count == 0) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "shared is %d (1), own_id[%ld] is NULL or not an id (-1 or more), "
+                       "ghost_count is %ld (0), or lists, layout or mixed_count is set",
+                       desc->shared, i, desc->ghost_count);
+}
+
 /* Checks the widened description of this rank, except for its counts and the contents of own_id and
  * ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
@@ -3004,6 +3632,9 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     status = dpari_po_host(comm, why);
     if (status != DPAR_OK) {
         return status;
+    }
+    if (desc->shared) {
+        return dpari_pt_check_shared(desc, why);
     }
     if (desc->lists) {
         return dpari_pt_check_lists(comm, desc, why);
@@ -3091,6 +3722,7 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
     const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
     facts->of = NULL;
     dpari_fact(facts, "lists (0: ids)", 0, desc->lists != NULL);
+    dpari_fact(facts, "shared", 0, desc->shared);
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "method", 0, desc->method);
     dpari_fact(facts, "run_bytes", 0, desc->run_bytes);
@@ -3347,8 +3979,8 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     plan->method = desc->method;
     plan->x.tag = desc->tag;
     plan->x.timers = desc->timers;
-    plan->listed = desc->lists != NULL;
-    plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
+    plan->listed = desc->lists != NULL || desc->shared;
+    plan->hashed = !plan->listed && given->all[DPARI_PT_OWN_ID] != 0;
     plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
     plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     plan->x.self = -1;
@@ -3371,11 +4003,16 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
         if (status == DPAR_OK) {
             status = dpari_pt_by_lists(plan, desc, &both, why);
         }
+    } else if (desc->shared) {
+        status = dpari_pt_by_shared(plan, desc, &both, why);
     } else {
         status = dpari_pt_by_ids(plan, desc, &both, why);
     }
     if (status == DPAR_OK) {
         status = dpari_pt_plan(plan, &both, why);
+    }
+    if (status != DPAR_OK) {
+        dpar_comm_release(plan->head.comm, plan->shared.memory);
     }
     dpari_po_free(&both.pages);
     return status;
@@ -3466,7 +4103,7 @@ static dpar_status dpari_pt_convert(const dpar_points *points, const int64_t *id
     if (plan->listed || (count > 0 && ((!ids && !ids32) || !index))) {
         return dpari_comm_wrong(
             points->comm,
-            "dpar_points_to_local: the plan is by lists, without ids, or ids or index is NULL");
+            "dpar_points_to_local: the plan is by lists or shared ids, or ids or index is NULL");
     }
     for (i = 0; i < count; i++) {
         const int64_t id = ids ? ids[i] : ids32[i];
@@ -3878,26 +4515,34 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     return memory;
 }
 
-/* Describes x as the only vector of an exchange. */
-static dpar_points_field dpari_pt_doubles(double *x)
+/* Exchanges x as the only vector, or combines its ghosts or the values of shared ids. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op,
+                                                   int shared)
 {
     dpar_points_field field;
     dpari_zero(&field, sizeof field);
     field.type = DPAR_F64;
     field.data = x;
-    return field;
+    if (shared) {
+        return dpar_points_combine_many(points, &field, 1, op);
+    }
+    return op == DPAR_COPY ? dpar_points_exchange_many(points, &field, 1)
+                           : dpar_points_reduce_many(points, &field, 1, op);
 }
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    const dpar_points_field field = dpari_pt_doubles(x);
-    return dpar_points_exchange_many(points, &field, 1);
+    return dpari_pt_doubles(points, x, DPAR_COPY, 0);
 }
 
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    const dpar_points_field field = dpari_pt_doubles(x);
-    return dpar_points_reduce_many(points, &field, 1, DPAR_SUM);
+    return dpari_pt_doubles(points, x, DPAR_SUM, 0);
+}
+
+DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_SUM, 1);
 }
 
 /* ==== points/points_part.c ==== */

@@ -1166,7 +1166,7 @@ module dpar
     type, bind(c) :: dpar_points_desc
         ! number of values that this rank owns.
         integer(c_int64_t) :: own_count = 0
-        ! [own_count] any numbers, each once in the job, in any order.
+        ! [own_count] any numbers, each once in the job, in any order (or as `shared` says).
         type(c_ptr) :: own_id = c_null_ptr
         integer(c_int64_t) :: ghost_count = 0 ! number of values that this rank reads
         type(c_ptr) :: ghost_id = c_null_ptr ! [ghost_count] their ids, which may include own ids
@@ -1181,6 +1181,9 @@ module dpar
         integer(c_int64_t) :: run_bytes = 0
         ! of the messages; your own messages between begin and end must have another one
         integer(c_int32_t) :: tag = 0
+        ! 1: own_id lists shared ids. Each is 0 or more and may occur any number of times, on one
+        ! rank and on several.
+        integer(c_int32_t) :: shared = 0
         integer(c_int32_t) :: timers = 0 ! 1 keeps times for dpar_points_report
         ! for the plan, aligned to 64; NULL lets dpar_points_make allocate it
         type(c_ptr) :: memory = c_null_ptr
@@ -2892,6 +2895,26 @@ module dpar
             integer(c_int32_t) :: dpar_points_reduce_many
         end function
 
+        ! Starts to combine the values with the same id, which plans of shared ids do (desc.shared).
+        function dpar_points_combine_begin(points, fields, count, op) bind(c)
+            import
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_points_combine_begin
+        end function
+
+        ! Combines values: dpar_points_combine_begin and dpar_points_end in one call.
+        function dpar_points_combine_many(points, fields, count, op) bind(c)
+            import
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_points_combine_many
+        end function
+
         ! Converts ids that this rank owns or reads to local indices, as for the columns of matrices
         ! and the corners of elements.
         function dpar_points_to_local(points, ids, count, index) bind(c)
@@ -2990,6 +3013,15 @@ module dpar
             type(c_ptr), value :: points
             real(c_double), intent(inout), target :: x(*)
             integer(c_int32_t) :: dpar_points_reduce
+        end function
+
+        ! Adds the values of x that have the same id, on all ranks, and stores each sum at all of
+        ! them, for plans of shared ids (desc.shared).
+        function dpar_points_combine(points, x) bind(c)
+            import
+            type(c_ptr), value :: points
+            real(c_double), intent(inout), target :: x(*)
+            integer(c_int32_t) :: dpar_points_combine
         end function
 
         ! ==== points_check ====

@@ -20,6 +20,7 @@
 #include "points_owner.h"
 #include "points_plan.h"
 #include "points_run.h"
+#include "points_sharers.h"
 #include "points_widen.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -28,7 +29,7 @@
  * listed. */
 static int64_t dpari_pt_table_ids(const dpar_points_desc *desc)
 {
-    if (desc->lists) {
+    if (desc->lists || desc->shared) {
         return 0;
     }
     return (desc->own_id ? desc->own_count : 0) + desc->ghost_count;
@@ -138,6 +139,23 @@ static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_point
     return DPAR_OK;
 }
 
+/* Checks the description of a plan of shared ids. */
+static dpar_status dpari_pt_check_shared(const dpar_points_desc *desc, dpar_why *why)
+{
+    int64_t i = 0;
+    while (i < desc->own_count && desc->own_id && desc->own_id[i] >= -1) {
+        i++;
+    }
+    if (i == desc->own_count && desc->shared == 1 && desc->ghost_count == 0 && !desc->lists &&
+        !desc->layout && desc->mixed_count == 0) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "shared is %d (1), own_id[%ld] is NULL or not an id (-1 or more), "
+                       "ghost_count is %ld (0), or lists, layout or mixed_count is set",
+                       desc->shared, i, desc->ghost_count);
+}
+
 /* Checks the widened description of this rank, except for its counts and the contents of own_id and
  * ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
@@ -153,6 +171,9 @@ static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc 
     status = dpari_po_host(comm, why);
     if (status != DPAR_OK) {
         return status;
+    }
+    if (desc->shared) {
+        return dpari_pt_check_shared(desc, why);
     }
     if (desc->lists) {
         return dpari_pt_check_lists(comm, desc, why);
@@ -240,6 +261,7 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
     const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
     facts->of = NULL;
     dpari_fact(facts, "lists (0: ids)", 0, desc->lists != NULL);
+    dpari_fact(facts, "shared", 0, desc->shared);
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "method", 0, desc->method);
     dpari_fact(facts, "run_bytes", 0, desc->run_bytes);
@@ -496,8 +518,8 @@ static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_giv
     plan->method = desc->method;
     plan->x.tag = desc->tag;
     plan->x.timers = desc->timers;
-    plan->listed = desc->lists != NULL;
-    plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
+    plan->listed = desc->lists != NULL || desc->shared;
+    plan->hashed = !plan->listed && given->all[DPARI_PT_OWN_ID] != 0;
     plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
     plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     plan->x.self = -1;
@@ -520,11 +542,16 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
         if (status == DPAR_OK) {
             status = dpari_pt_by_lists(plan, desc, &both, why);
         }
+    } else if (desc->shared) {
+        status = dpari_pt_by_shared(plan, desc, &both, why);
     } else {
         status = dpari_pt_by_ids(plan, desc, &both, why);
     }
     if (status == DPAR_OK) {
         status = dpari_pt_plan(plan, &both, why);
+    }
+    if (status != DPAR_OK) {
+        dpar_comm_release(plan->head.comm, plan->shared.memory);
     }
     dpari_po_free(&both.pages);
     return status;
@@ -615,7 +642,7 @@ static dpar_status dpari_pt_convert(const dpar_points *points, const int64_t *id
     if (plan->listed || (count > 0 && ((!ids && !ids32) || !index))) {
         return dpari_comm_wrong(
             points->comm,
-            "dpar_points_to_local: the plan is by lists, without ids, or ids or index is NULL");
+            "dpar_points_to_local: the plan is by lists or shared ids, or ids or index is NULL");
     }
     for (i = 0; i < count; i++) {
         const int64_t id = ids ? ids[i] : ids32[i];

@@ -5,7 +5,7 @@
  *
  * On each rank, a vector holds `own_count` own values and then `ghost_count` ghosts, which are
  * copies of values that other ranks own. Local index i is an own value if i < own_count, otherwise
- * it is ghost i - own_count. There are two ways to describe an exchange.
+ * it is ghost i - own_count. There are three ways to describe an exchange.
  *
  * By ids, which are numbers that you choose for all points of the job. Each rank lists the ids that
  * it owns and those that it reads, and dpar finds out which ranks own the latter:
@@ -40,6 +40,10 @@
  * Some ghosts may be sent by no rank, such as those of cells outside a wall. Set unsent_ghosts
  * to 1. Exchanges then leave these ghosts as they are, and you fill them.
  *
+ * Ids without owners, such as those of the corners of elements, are a third way (desc.shared).
+ * There are no ghosts then: an id may occur several times, on one rank and on others, and
+ * dpar_points_combine_many replaces all values that have the same id by their sum, in one exchange.
+ *
  * Vectors are passed to each call and may differ from call to call. Vectors from dpar_comm_alloc
  * are exchanged fastest, because peers in the same node read long runs in place. Other vectors are
  * packed into memory that those peers read. Between nodes values are sent in messages.
@@ -55,6 +59,10 @@
  * is a single run takes none. Packed values take three times their bytes, or four times with
  * messages. dpar_points_make temporarily needs up to 64 bytes per id, 72 if ids have 32 bits, and
  * 48 bytes per rank of the communicator.
+ *
+ * Plans of shared ids also keep 4 bytes for each value whose id occurs several times, and 8 bytes
+ * for each sharer of an id, but no lists of runs. dpar_points_make then needs up to 250 bytes per
+ * value.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -110,7 +118,8 @@ typedef struct dpar_points_lists {
 typedef struct dpar_points_desc {
     int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
                                 be 0 to 2^31 - 1 */
-    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order. NULL on
+    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order (or as
+                                `shared` says). NULL on
                                 all ranks selects consecutive ids from 0, rank after rank, or the
                                 elements that `layout` assigns to this rank */
     int64_t ghost_count;     /* number of values that this rank reads */
@@ -126,6 +135,9 @@ typedef struct dpar_points_desc {
                           bytes on average; 0 selects 64 */
     int32_t tag;       /* of the messages; your own messages between begin and end must have another
                           one */
+    int32_t shared;    /* 1: own_id lists shared ids. Each is 0 or more and may occur any number of
+                          times, on one rank and on several; -1 means that a value has no id.
+                          dpar_points_combine_many then combines the values with the same id */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
     void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
     int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
@@ -187,7 +199,10 @@ typedef struct dpar_points {
  * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is set: rank
  * hash(id) mod size knows the owner of id, and no rank knows all ids. Consecutive ids need an
  * all-gather of 8 bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size)
- * per rank. */
+ * per rank.
+ *
+ * Shared ids are looked up in the same directory, with two all-to-alls. All ranks that share an id
+ * become peers, and the directory sends s^2 pairs for an id that s ranks have. */
 DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
                                       dpar_points **points, dpar_why *why);
 /* Destroys a plan. NULL does nothing. Collective. Fails with DPAR_E_ARG if an exchange is in
@@ -246,6 +261,35 @@ DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_p
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op);
 
+/* Starts to combine the values with the same id, which plans of shared ids do (desc.shared). All of
+ * these values, on all ranks, become the result. Until dpar_points_end they may be neither read nor
+ * written. Values whose id is -1, or that occurs once in the job, are not changed.
+ *
+ * op: DPAR_SUM, DPAR_AVG (the mean), DPAR_PRODUCT, DPAR_MAX or DPAR_MIN; or DPAR_COPY, with which
+ *     the first value on the lowest rank replaces all others.
+ *
+ * Values of one rank are combined in the order of their indices, and the results of the ranks in
+ * ascending order, so that all ranks get the same bits (except for those of a NaN):
+ *
+ *     (rank 0's value 3 op rank 0's value 8) op rank 2's value 5 op rank 7's value 0
+ *
+ * F16 and BF16 are combined in F32; the result of each rank is rounded, then that of all. A mean is
+ * the sum divided by the number of values (integers towards zero). Sums of F64 are fast; anything
+ * else takes some 30 ns for each number and id.
+ *
+ * Each rank sends its results to all ranks that share their ids, in one message per peer, or
+ * through the node's memory. That is best for the nodes of a mesh, which few ranks share. An id
+ * that all ranks have makes all of them peers, and costs size - 1 messages per rank; use
+ * dpar_all_reduce for such values, and give them the id -1.
+ *
+ * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the
+ * plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
+                                               int32_t count, int32_t op);
+/* Combines values: dpar_points_combine_begin and dpar_points_end in one call. */
+DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t count, int32_t op);
+
 /* ---- numbering ---- */
 
 /* Converts ids that this rank owns or reads to local indices, as for the columns of matrices and
@@ -256,7 +300,7 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  *        the rank neither owns nor reads the id. Must not overlap ids.
  *
  * Local. Fails with DPAR_E_ARG if any id is neither owned nor read, and if a pointer is NULL. Also
- * fails with DPAR_E_ARG for a plan by lists, because lists have local indices and no ids. The
+ * fails with DPAR_E_ARG for a plan by lists, which have no ids, and for a plan of shared ids. The
  * message is in points->comm->why. Costs O(count). */
 DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
                                           int64_t count, int32_t *index);

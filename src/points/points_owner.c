@@ -205,12 +205,17 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
     return DPAR_OK;
 }
 
+DPARI_INTERNAL int32_t dpari_pt_home(int64_t id, int32_t ranks)
+{
+    return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
+}
+
 /* Computes the home of each of n ids. dpari_pt_deal later replaces it by a place. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        home[i] = (int32_t)((dpari_pt_hash(0, id[i]) >> 20) % (uint64_t)ranks);
+        home[i] = dpari_pt_home(id[i], ranks);
     }
 }
 

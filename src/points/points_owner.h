@@ -31,6 +31,9 @@ DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
 /* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
+/* Returns the rank that keeps the directory's entry of an id. */
+DPARI_INTERNAL int32_t dpari_pt_home(int64_t id, int32_t ranks);
+
 /* Finds the lists from ids. Also enters ids in the plan's table and sets head.first_id. Collective.
  */
 DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,

@@ -6,7 +6,9 @@
  *     points_mail     sends items whose counts only the senders know
  *     points_list     stores lists of indices, and copies the values at these indices
  *     points_widen    copies a description, with 32-bit ids and counts converted to 64 bits
+ *     points_shared   combines the values of ids that have no owner
  *     points_owner    finds out which ranks own and read an id
+ *     points_sharers  finds out which ranks share an id
  *     points_run      packs and takes the values of exchanges that ../exchange runs
  *     points          checks descriptions, makes plans, converts ids
  *     points_check    finds ghosts that are poisoned or stale
@@ -100,6 +102,18 @@ typedef struct dpari_pt_table {
     int64_t mask; /* number of entries - 1; -1 if there are none */
 } dpari_pt_table;
 
+/* What a plan of shared ids has in addition. */
+typedef struct dpari_pt_shared {
+    void *memory;          /* of all of this; NULL if the ids have owners */
+    int32_t op;            /* of the exchange in progress */
+    dpari_pt_side *source; /* [peers + 1] where the values from each peer are, then own values */
+    const void **in;       /* addresses of the values of an id, and of its results */
+    void **out;
+    /* Records of ids (points_shared.c): those that only this rank has, then from `shared` to `end`
+     * those that it shares. */
+    const int32_t *local, *shared, *end;
+} dpari_pt_shared;
+
 typedef struct dpari_points {
     dpar_points head; /* the public struct; it must be first */
     dpari_exchange x;
@@ -114,6 +128,7 @@ typedef struct dpari_points {
     int32_t has_layout;
     dpari_pt_table table;
     dpari_pt_peer *peer;
+    dpari_pt_shared shared;
     unsigned char *lists;    /* registered memory of the line, the peers, records and numbers */
     dpari_pt_record *record; /* [2 * peers]: records to send, then records received */
     int32_t *numbers;        /* the pairs and indices of the lists of all peers */

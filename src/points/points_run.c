@@ -15,6 +15,7 @@
 #include "points.h"
 #include "points_list.h"
 #include "points_plan.h"
+#include "points_shared.h"
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
@@ -25,9 +26,13 @@ static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_po
     dpar_comm *comm = plan->head.comm;
     const int32_t n = dpari_pt_components(field);
     const int64_t own = plan->head.own_count, all = own + plan->head.ghost_count;
-    if (dpar_type_bytes(field->type) == 0 || field->components < 0 || field->components > 1 << 20) {
+    if (dpar_type_bytes(field->type) == 0 ||
+        (plan->shared.memory && !dpari_type_can_reduce(field->type)) || field->components < 0 ||
+        field->components > 1 << 20) {
         return dpari_comm_wrong(
-            comm, "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            comm,
+            "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes, "
+            "and with shared ids one that can be combined)",
             i, field->components, dpar_type_name(field->type));
     }
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
@@ -53,7 +58,9 @@ static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_fi
 {
     to->own = (unsigned char *)field->data;
     to->ghosts = (unsigned char *)field->ghosts;
-    if (field->ghosts == NULL && field->data != NULL) {
+    if (plan->shared.memory) { /* peers get own values and send their own ones */
+        to->ghosts = to->own;
+    } else if (field->ghosts == NULL && field->data != NULL) {
         to->ghosts = to->own + plan->first_ghost * to->stride;
     }
 }
@@ -128,10 +135,11 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     return DPAR_OK;
 }
 
-/* Returns a hash of the number, types and components of the vectors, which peers compare. */
-static uint64_t dpari_pt_hash_vectors(const dpar_points_field *fields, int32_t n)
+/* Returns a hash of the operation, and of the number, types and components of the vectors, which
+ * peers compare. */
+static uint64_t dpari_pt_hash_vectors(const dpar_points_field *fields, int32_t n, int32_t op)
 {
-    uint64_t hash = dpari_hash(0, n);
+    uint64_t hash = dpari_hash((uint64_t)op, n);
     int32_t i;
     for (i = 0; i < n; i++) {
         hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
@@ -369,7 +377,7 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, aside ? plan->aside : to, piece),
                           list, mine, vector->size);
         }
-        if (dpari_pt_is_adjoint(plan)) {
+        if (dpari_pt_is_adjoint(plan) && !plan->shared.memory) {
             dpari_pt_clear(list, mine, vector->size);
         }
     }
@@ -422,8 +430,9 @@ static void dpari_pt_write_places(const dpari_points *plan)
     }
 }
 
-/* Packs the values for the peers that share memory. In an adjoint, ghosts of this rank's own values
- * are packed as well, so that they are combined in the order of ranks. */
+/* Packs the values for the peers that share memory. Values of shared ids that this rank has several
+ * times are combined before that, also if there are no such peers. In an adjoint, ghosts of this
+ * rank's own values are packed as well, so that they are combined in the order of ranks. */
 static dpar_status dpari_pt_pack(void *of, int32_t s)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -431,6 +440,9 @@ static dpar_status dpari_pt_pack(void *of, int32_t s)
     int32_t i;
     (void)s;
     plan->x.lends = 0;
+    if (plan->shared.memory) {
+        dpari_pt_combine_shared(plan, DPARI_PT_FOLD);
+    }
     for (i = 0; i < plan->x.peers; i++) {
         if (plan->x.peer[i].world >= 0 && (i != plan->x.self || dpari_pt_is_adjoint(plan))) {
             (void)dpari_pt_pack_peer(plan, i);
@@ -506,13 +518,18 @@ static void dpari_pt_unpack_vector(const dpari_points *plan, const dpari_pt_vect
     }
 }
 
-/* Takes the values of all vectors of a peer. from: the packed values. place: if the peer lends
+/* Takes the values of all vectors of a peer. Those of shared ids are left where they are until the
+ * values of all peers have arrived. from: the packed values. place: if the peer lends
  * vectors, the places of its vectors; otherwise NULL. */
 static dpar_status dpari_pt_unpack(dpari_points *plan, const dpari_pt_peer *peer,
                                    unsigned char *from, const dpari_pt_place *place)
 {
     const dpari_pt_list *list = dpari_pt_takes(plan, peer);
     int32_t k;
+    if (plan->shared.memory) {
+        plan->shared.source[peer - plan->peer].at = from;
+        return DPAR_OK;
+    }
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
         if (place && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
@@ -558,7 +575,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 }
 
 /* Copies own values to the ghosts with the same ids. In an adjoint, dpari_pt_take takes these
- * ghosts, in the order of ranks. */
+ * ghosts, in the order of ranks. Shared ids that only this rank has are combined while the peers
+ * pack. */
 static void dpari_pt_take_own(void *of, int32_t s)
 {
     dpari_points *plan = (dpari_points *)of;
@@ -566,10 +584,15 @@ static void dpari_pt_take_own(void *of, int32_t s)
     double began;
     int32_t k, piece;
     (void)s;
-    if (plan->x.self < 0 || dpari_pt_is_adjoint(plan)) {
+    if (!plan->shared.memory && (plan->x.self < 0 || dpari_pt_is_adjoint(plan))) {
         return;
     }
     began = dpari_exchange_clock(&plan->x);
+    if (plan->shared.memory) {
+        dpari_pt_combine_shared(plan, DPARI_PT_LOCAL);
+        dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
+        return;
+    }
     peer = &plan->peer[plan->x.self];
     for (k = 0; k < plan->vectors; k++) {
         const dpari_pt_vector *vector = &plan->vector[k];
@@ -601,12 +624,24 @@ static dpar_status dpari_pt_take(void *of, int32_t s, int32_t i)
     return status;
 }
 
+/* Combines the values of shared ids, after those of all peers have arrived. */
+static DPARI_COLD dpar_status dpari_pt_finish(void *of, int32_t s)
+{
+    dpari_points *plan = (dpari_points *)of;
+    const double began = dpari_exchange_clock(&plan->x);
+    (void)s;
+    dpari_pt_combine_shared(plan, DPARI_PT_FINAL);
+    dpari_exchange_time(&plan->x, DPARI_EXCHANGE_COPYING, began);
+    return DPAR_OK;
+}
+
 DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 {
     plan->x.plan = plan;
     plan->x.message = dpari_pt_message;
     plan->x.take = dpari_pt_take;
-    if (plan->x.shared > 0 || plan->x.self >= 0) {
+    plan->x.finish = plan->shared.memory ? dpari_pt_finish : NULL;
+    if (plan->x.shared > 0 || plan->x.self >= 0 || plan->shared.memory) {
         plan->x.pack = dpari_pt_pack;
         plan->x.take_own = dpari_pt_take_own;
     }
@@ -614,25 +649,37 @@ DPARI_INTERNAL void dpari_pt_set_functions(dpari_points *plan)
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-/* Begins an exchange. op: DPAR_COPY for a forward exchange. */
+/* Begins an exchange. op: DPAR_COPY for a forward exchange. Exchanges of shared ids are adjoints
+ * with any operation, which the hash compares. */
 static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
-                                  int32_t op)
+                                  int32_t op, int shared)
 {
+    uint64_t hash = 0;
     dpar_status status = dpari_exchange_may_begin(&plan->x);
+    if (shared != (plan->shared.memory != NULL)) {
+        status = dpari_comm_wrong(
+            plan->head.comm, "dpar_points_combine is for plans of shared ids, and only for them");
+    }
     if (status == DPAR_OK) {
         status = dpari_pt_set_vectors(plan, fields, n);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_exchange_begin(&plan->x, op,
-                                plan->x.shared > 0 ? dpari_pt_hash_vectors(fields, n) : 0);
+    if (plan->x.shared > 0) {
+        hash = dpari_pt_hash_vectors(fields, n, op);
+    }
+    plan->shared.op = op;
+    if (shared && op != DPAR_MAX && op != DPAR_MIN) {
+        op = DPAR_SUM;
+    }
+    return dpari_exchange_begin(&plan->x, op, hash);
 }
 
 DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
                                        int32_t n)
 {
-    return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY) : DPAR_E_ARG;
+    return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
@@ -652,7 +699,20 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
                                     dpar_type_name(fields[i].type));
         }
     }
-    return dpari_pt_begin(dpari_pt_of(points), fields, n, op);
+    return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 0);
+}
+
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
+                                               int32_t n, int32_t op)
+{
+    if (!points) {
+        return DPAR_E_ARG;
+    }
+    if (op < 0 || op >= DPAR_OP_COUNT) {
+        return dpari_comm_wrong(points->comm, "dpar_points_combine: op %d is none of 0 to %d", op,
+                                DPAR_OP_COUNT - 1);
+    }
+    return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 1);
 }
 
 DPAR_API dpar_status dpar_points_test(dpar_points *points)
@@ -679,6 +739,13 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
+DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t count, int32_t op)
+{
+    const dpar_status status = dpar_points_combine_begin(points, fields, count, op);
+    return status == DPAR_OK ? dpar_points_end(points) : status;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 {
     dpari_points *plan = dpari_pt_of(points);
@@ -695,5 +762,6 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     }
     dpar_comm_release(of, plan->staging);
     dpar_comm_release(of, plan->lists);
+    dpar_comm_release(plan->head.comm, plan->shared.memory);
     return dpari_object_end(status, plan->owned);
 }

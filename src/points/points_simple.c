@@ -26,24 +26,32 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     return memory;
 }
 
-/* Describes x as the only vector of an exchange. */
-static dpar_points_field dpari_pt_doubles(double *x)
+/* Exchanges x as the only vector, or combines its ghosts or the values of shared ids. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op,
+                                                   int shared)
 {
     dpar_points_field field;
     dpari_zero(&field, sizeof field);
     field.type = DPAR_F64;
     field.data = x;
-    return field;
+    if (shared) {
+        return dpar_points_combine_many(points, &field, 1, op);
+    }
+    return op == DPAR_COPY ? dpar_points_exchange_many(points, &field, 1)
+                           : dpar_points_reduce_many(points, &field, 1, op);
 }
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    const dpar_points_field field = dpari_pt_doubles(x);
-    return dpar_points_exchange_many(points, &field, 1);
+    return dpari_pt_doubles(points, x, DPAR_COPY, 0);
 }
 
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    const dpar_points_field field = dpari_pt_doubles(x);
-    return dpar_points_reduce_many(points, &field, 1, DPAR_SUM);
+    return dpari_pt_doubles(points, x, DPAR_SUM, 0);
+}
+
+DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_SUM, 1);
 }

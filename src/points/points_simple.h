@@ -29,5 +29,12 @@ DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
 /* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
  * and the order of sums are those of dpar_points_reduce_begin. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
+/* Adds the values of x that have the same id, on all ranks, and stores each sum at all of them, for
+ * plans of shared ids (desc.shared).
+ *
+ * x: [own_count], in any memory. For other types and operations use dpar_points_combine_many.
+ *
+ * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin. */
+DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x);
 
 #endif
