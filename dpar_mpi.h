@@ -186,10 +186,11 @@ typedef struct dpar_mpi_desc {
  * user:    stays yours.
  * desc:    NULL selects the defaults.
  *
- * Collective over `user`. MPI's own calls wait for all ranks, without a deadline. It takes
- * milliseconds on one node, and tens of milliseconds on several nodes, where it measures which
- * sizes are faster by which path. It takes up to 20 s if MPI reports that ranks share a node's
- * memory but they do not.
+ * Collective over `user`. MPI's own calls wait for all ranks, without a deadline. It takes about a
+ * millisecond on one node, and tens of milliseconds on several nodes, where it measures which sizes
+ * are faster by which path. It takes up to 20 s if MPI reports that ranks share a node's memory but
+ * they do not. Code that needs many communicators makes one and splits it (dpar_comm_split), which
+ * takes microseconds in a node.
  *
  * Fails with DPAR_E_ARG if MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an
  * inter-communicator, DPAR_TIMEOUT is not a number, or blocking is set with a deadline. Fails with

@@ -292,7 +292,7 @@ static void dpari_extent_rest(dpari_world *world, int32_t number)
 /* ---- memory that is kept --------------------------------------------------------------------- */
 
 /* Makes room for an element at `index` of world->used, and zeroes it. */
-static dpari_used *dpari_used_insert(dpari_world *world, int32_t index)
+static DPARI_COLD dpari_used *dpari_used_insert(dpari_world *world, int32_t index)
 {
     dpari_used *u = &world->used[index];
     memmove(u + 1, u, (size_t)(world->used_count - index) * sizeof *u);
@@ -301,7 +301,7 @@ static dpari_used *dpari_used_insert(dpari_world *world, int32_t index)
     return u;
 }
 
-static void dpari_used_remove(dpari_world *world, int32_t index)
+static DPARI_COLD void dpari_used_remove(dpari_world *world, int32_t index)
 {
     dpari_used *u = &world->used[index];
     world->used_count--;
@@ -309,7 +309,7 @@ static void dpari_used_remove(dpari_world *world, int32_t index)
 }
 
 /* Returns the extent that holds the offset `at`. */
-static int32_t dpari_extent_of(const dpari_world *world, int64_t at)
+static DPARI_COLD int32_t dpari_extent_of(const dpari_world *world, int64_t at)
 {
     int32_t i = 1;
     while (at >= world->own[i].begin + world->own[i].bytes) {
@@ -319,7 +319,7 @@ static int32_t dpari_extent_of(const dpari_world *world, int64_t at)
 }
 
 /* Gives the memory of a range back to the system, unless it is small. */
-static void dpari_heap_drop(const dpari_world *world, int64_t at, int64_t bytes)
+static DPARI_COLD void dpari_heap_drop(const dpari_world *world, int64_t at, int64_t bytes)
 {
 #if defined(__linux__) && defined(MADV_REMOVE)
     if (world->segment.fd >= 0 && bytes >= INT64_C(1) << 20) {
@@ -354,7 +354,8 @@ static DPARI_COLD void dpari_kept_drop(dpari_world *world)
 
 /* Finds the smallest kept piece that has `take` bytes. Returns where they begin, at the end of the
  * piece, or -1 if there is no such piece. *index is the piece. */
-static int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t unit, int32_t *index)
+static DPARI_COLD int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t unit,
+                                          int32_t *index)
 {
     int64_t least = INT64_MAX, found = -1;
     for (int32_t i = 0; i < world->used_count; i++) {
@@ -373,7 +374,8 @@ static int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t u
 
 /* Takes [at, at + take) out of a kept piece and returns the element for it. What precedes and
  * follows it stays kept. */
-static dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at, int64_t take)
+static DPARI_COLD dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at,
+                                              int64_t take)
 {
     const dpari_used piece = world->used[index];
     const int64_t after = piece.begin + piece.bytes - (at + take);
@@ -397,7 +399,7 @@ static dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at
 
 /* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with and
  * without large pages stay apart, because asking for large pages again would take as long. */
-static void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e)
+static DPARI_COLD void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e)
 {
     dpari_used *u = &world->used[index];
     u->kept = 1;
@@ -418,7 +420,8 @@ static void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e
 /* True if an allocation is to be kept when it is released. Where the process has a limit on
  * addresses, an extent that has more of them than may be kept is unmapped as soon as it is empty.
  */
-static int dpari_is_kept(const dpari_world *world, const dpari_used *u, const dpari_own *e)
+static DPARI_COLD int dpari_is_kept(const dpari_world *world, const dpari_used *u,
+                                    const dpari_own *e)
 {
     return world->segment.fd >= 0 && u->users > 0 && u->bytes <= world->kept_most &&
            (e->bytes <= DPARI_KEPT_MOST || dpari_os_limit(RLIMIT_AS) == INT64_MAX);
@@ -457,7 +460,7 @@ static DPARI_COLD dpari_used *dpari_heap_new(dpari_world *world, int64_t take)
 }
 
 /* Allocates `take` bytes, whole pages. Returns the element, or NULL; see world->lacks. */
-static dpari_used *dpari_heap_find_or_new(dpari_world *world, int64_t take, int purpose)
+static DPARI_COLD dpari_used *dpari_heap_find_or_new(dpari_world *world, int64_t take, int purpose)
 {
     const int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : dpari_os_page();
     const int64_t rest = world->head->heap_bytes - world->users;
@@ -585,7 +588,7 @@ DPARI_API DPARI_COLD int dpari_heap_holds(const dpari_world *world, int64_t low,
     return 1;
 }
 
-DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
+DPARI_INTERNAL DPARI_COLD void dpari_heap_release(dpari_world *world, void *memory)
 {
     uint64_t offset = 0;
     const int32_t number = dpari_own_find(world, (uint64_t)(uintptr_t)memory, &offset);

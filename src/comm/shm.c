@@ -569,7 +569,7 @@ static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, vo
     return status;
 }
 
-DPARI_API dpar_status dpari_shm_scratch(dpar_comm *comm, int64_t bytes, void **memory)
+DPARI_API DPARI_COLD dpar_status dpari_shm_scratch(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpar_comm *here = comm->node ? comm->node : comm;
     if (dpari_world_of(here)) {

@@ -162,12 +162,13 @@ static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
 
 /* True if messages from this rank to itself need slots, because their boxes are combined. All other
  * boxes of this rank are copied from array to array. */
-static int dpari_own_has_slots(const dpari_move *move)
+static DPARI_COLD int dpari_own_has_slots(const dpari_move *move)
 {
     return move->sum[DPAR_TRANSFER_SEND].own_ops || move->sum[DPAR_TRANSFER_RECV].own_ops;
 }
 
-static int dpari_scratch_side(int64_t *bytes, const dpari_move *move, const dpari_move_totals *sum)
+static DPARI_COLD int dpari_scratch_side(int64_t *bytes, const dpari_move *move,
+                                         const dpari_move_totals *sum)
 {
     const int64_t piece = move->piece, streams = dpari_least(sum->items, move->comm->size);
     const int64_t own = dpari_own_has_slots(move) ? 0 : sum->own;
