@@ -94,6 +94,7 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
 {
     const dpar_points_lists *lists = desc->lists;
     const int partial = desc->mixed_count > 0 || desc->unsent_ghosts;
+    const char *hint = "";
     int64_t sent = 0, received = 0;
     int32_t i;
     if (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count)) {
@@ -115,12 +116,13 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
             break;
         }
     }
-    if (received > desc->ghost_count || (received < desc->ghost_count && !partial)) {
+    if (received < desc->ghost_count && !partial) {
+        hint = "; if no rank sends the other ghosts, set unsent_ghosts";
+    }
+    if (received > desc->ghost_count || *hint) {
         return dpari_wrong(
             why, "the receive_counts add up to %ld (send_counts: %ld), but %s is %ld%s", received,
-            sent, desc->mixed_count > 0 ? "mixed_count" : "ghost_count", desc->ghost_count,
-            received < desc->ghost_count ? "; if no rank sends the other ghosts, set unsent_ghosts"
-                                         : "");
+            sent, desc->mixed_count > 0 ? "mixed_count" : "ghost_count", desc->ghost_count, hint);
     }
     return dpari_pt_check_receive_index(desc, received, why);
 }
@@ -635,7 +637,7 @@ static dpar_status dpari_pt_convert(const dpar_points *points, const int64_t *id
                                     const int32_t *ids32, int64_t count, int32_t *index)
 {
     const dpari_points *plan = dpari_pt_of(points);
-    int64_t i, lost = -1, unknown = 0; /* the first id that is unknown, and its place */
+    int64_t i, lost = -1, unknown = 0; /* where the first unknown id is, and this id */
     if (!points) {
         return DPAR_E_ARG;
     }
