@@ -1175,24 +1175,24 @@ DPARI_INTERNAL dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int3
 enum { DPARI_HX_COMBINE = 0x434f4d42 };
 
 /* A walk over these boxes. Arrays are indexed by dim, then by side: 0 is the low one. */
-typedef struct dpari_hx_share {
+typedef struct dpari_hx_shared {
     int64_t points[DPAR_MAX_DIMS];     /* that this rank holds: its own ones and shared ones */
     int32_t shared[DPAR_MAX_DIMS][2];  /* 1 if a neighbour holds the outermost points, too */
     int32_t further[DPAR_MAX_DIMS][2]; /* from this rank's number to that of the neighbour */
     int32_t dims, rank, gives;
     int32_t next; /* number of the next candidate */
-} dpari_hx_share;
+} dpari_hx_shared;
 
 /* Begins a walk over the boxes that `rank` takes (DPAR_TRANSFER_SEND, because these plans run as
  * adjoints) or gives (DPAR_TRANSFER_RECV). Each rank has one block of the grid, axis d of the mesh
  * cuts dim d, and the halo consists of the shared points. Returns DPAR_DONE if the rank has no
  * points. */
-DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_share *share, const dpar_halo *halo,
+DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_shared *share, const dpar_halo *halo,
                                                 int32_t rank, int32_t direction);
 /* Advances to the next box. Returns 1, or 0 if no box is left. The values of a point are combined
  * in this order. transfer->op is DPAR_COPY if the value replaces that of this rank, and DPAR_SUM if
  * both are combined. */
-DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_share *share, dpar_transfer *transfer);
+DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *transfer);
 
 /* ==== halo/halo_walk.h ==== */
 
@@ -1218,7 +1218,7 @@ typedef struct dpari_hx_walk {
     int32_t side;       /* the side of `rest` to split next; 0 if no box is being split */
     dpar_box clear;     /* a part of the local box to which no peer's box has been added so far */
     dpar_transfer rest; /* the part of a box that has not been returned yet */
-    dpari_hx_share share; /* with DPARI_HX_COMBINE, the whole walk */
+    dpari_hx_shared share; /* with DPARI_HX_COMBINE, the whole walk */
 } dpari_hx_walk;
 
 /* Returns DPAR_HALO_SYNC or DPARI_HX_COMBINE for a plan of shared points, DPAR_HALO_FORWARD for a
@@ -3532,7 +3532,7 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpar
  * same candidates, so that both list the boxes between them in the same order. */
 
 /* Finds the neighbour of this rank on one side of dim d, over parts without cells. */
-static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_share *share, const dpar_halo *halo,
+static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_shared *share, const dpar_halo *halo,
                                                int32_t d, int32_t side)
 {
     const dpar_mesh_axis *axis = &halo->grid.mesh.axis[d];
@@ -3555,7 +3555,7 @@ static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_share *share, const dpar
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_shared *share,
                                                            const dpar_halo *halo, int32_t rank,
                                                            int32_t direction)
 {
@@ -3582,8 +3582,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share
  * have a digit for each dim: the region of the receiver is the low one (0), between (1) or the high
  * one (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no
  * such box. */
-static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t region, int32_t giver,
-                                         dpar_transfer *transfer)
+static DPARI_COLD int dpari_hx_share_box(const dpari_hx_shared *share, int32_t region,
+                                         int32_t giver, dpar_transfer *transfer)
 {
     int32_t weight = 1, taker = 0, order = 0; /* the places of both among the holders */
     int32_t d;
@@ -3615,7 +3615,7 @@ static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t re
     return order != taker || taker > 1;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_hx_share_next(dpari_hx_share *share, dpar_transfer *transfer)
+DPARI_INTERNAL DPARI_COLD int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *transfer)
 {
     int32_t d, regions = 1;
     for (d = 0; d < share->dims; d++) {

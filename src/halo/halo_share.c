@@ -17,7 +17,7 @@
 #include "halo_share.h"
 
 /* Finds the neighbour of this rank on one side of dim d, over parts without cells. */
-static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_share *share, const dpar_halo *halo,
+static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_shared *share, const dpar_halo *halo,
                                                int32_t d, int32_t side)
 {
     const dpar_mesh_axis *axis = &halo->grid.mesh.axis[d];
@@ -40,7 +40,7 @@ static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_share *share, const dpar
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_shared *share,
                                                            const dpar_halo *halo, int32_t rank,
                                                            int32_t direction)
 {
@@ -67,8 +67,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_share *share
  * have a digit for each dim: the region of the receiver is the low one (0), between (1) or the high
  * one (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no
  * such box. */
-static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t region, int32_t giver,
-                                         dpar_transfer *transfer)
+static DPARI_COLD int dpari_hx_share_box(const dpari_hx_shared *share, int32_t region,
+                                         int32_t giver, dpar_transfer *transfer)
 {
     int32_t weight = 1, taker = 0, order = 0; /* the places of both among the holders */
     int32_t d;
@@ -100,7 +100,7 @@ static DPARI_COLD int dpari_hx_share_box(const dpari_hx_share *share, int32_t re
     return order != taker || taker > 1;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_hx_share_next(dpari_hx_share *share, dpar_transfer *transfer)
+DPARI_INTERNAL DPARI_COLD int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *transfer)
 {
     int32_t d, regions = 1;
     for (d = 0; d < share->dims; d++) {

@@ -13,23 +13,23 @@
 enum { DPARI_HX_COMBINE = 0x434f4d42 };
 
 /* A walk over these boxes. Arrays are indexed by dim, then by side: 0 is the low one. */
-typedef struct dpari_hx_share {
+typedef struct dpari_hx_shared {
     int64_t points[DPAR_MAX_DIMS];     /* that this rank holds: its own ones and shared ones */
     int32_t shared[DPAR_MAX_DIMS][2];  /* 1 if a neighbour holds the outermost points, too */
     int32_t further[DPAR_MAX_DIMS][2]; /* from this rank's number to that of the neighbour */
     int32_t dims, rank, gives;
     int32_t next; /* number of the next candidate */
-} dpari_hx_share;
+} dpari_hx_shared;
 
 /* Begins a walk over the boxes that `rank` takes (DPAR_TRANSFER_SEND, because these plans run as
  * adjoints) or gives (DPAR_TRANSFER_RECV). Each rank has one block of the grid, axis d of the mesh
  * cuts dim d, and the halo consists of the shared points. Returns DPAR_DONE if the rank has no
  * points. */
-DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_share *share, const dpar_halo *halo,
+DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_shared *share, const dpar_halo *halo,
                                                 int32_t rank, int32_t direction);
 /* Advances to the next box. Returns 1, or 0 if no box is left. The values of a point are combined
  * in this order. transfer->op is DPAR_COPY if the value replaces that of this rank, and DPAR_SUM if
  * both are combined. */
-DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_share *share, dpar_transfer *transfer);
+DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *transfer);
 
 #endif

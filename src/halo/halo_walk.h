@@ -28,7 +28,7 @@ typedef struct dpari_hx_walk {
     int32_t side;       /* the side of `rest` to split next; 0 if no box is being split */
     dpar_box clear;     /* a part of the local box to which no peer's box has been added so far */
     dpar_transfer rest; /* the part of a box that has not been returned yet */
-    dpari_hx_share share; /* with DPARI_HX_COMBINE, the whole walk */
+    dpari_hx_shared share; /* with DPARI_HX_COMBINE, the whole walk */
 } dpari_hx_walk;
 
 /* Returns DPAR_HALO_SYNC or DPARI_HX_COMBINE for a plan of shared points, DPAR_HALO_FORWARD for a
