@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../dpar_halo.h"
-#include "../dpar_mpi.h"
+#include "dpar_halo.h"
+#include "dpar_mpi.h"
 #include "../helpers/clock.h"
 
 enum { MOST_FIELDS = 16, EDGE = 2, MOST_SAMPLES = 5000 };
