@@ -14,6 +14,16 @@ typedef struct dpari_gx_array dpari_gx_array; /* grid_arrays.h */
 typedef struct dpari_gx_plan dpari_gx_plan;   /* grid_plans.h */
 typedef struct dpari_gx_walls dpari_gx_walls; /* grid_walls.h */
 
+/* What a search for plans reads of each, next to each other in memory: a code has several plans,
+ * and between two exchanges it evicts them from the caches. */
+enum { DPARI_GX_KEYS = 16 };
+typedef struct dpari_gx_key {
+    dpari_gx_plan *plan;
+    const void *at;              /* an address whose array has the shape `shape`, or NULL */
+    const dpari_gx_shape *shape; /* of its first array */
+    int32_t count, depth;        /* as in the plan */
+} dpari_gx_key;
+
 /* A grid. The caller has a pointer to its first field. */
 typedef struct dpari_gx {
     dpar_grid head;
@@ -42,6 +52,8 @@ typedef struct dpari_gx {
      * without desc.check. dpar_grid_exchange runs it at once if its array is passed again. NULL if
      * plans must be searched. */
     dpari_gx_plan *quick;
+    int32_t keys; /* number of keys: of the first plans, in their order */
+    dpari_gx_key key[DPARI_GX_KEYS];
 } dpari_gx;
 
 /* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */

@@ -253,8 +253,16 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(const dpari_gx_set *set, dpari_g
     }
     while (*last) {
         last = &(*last)->next;
+        made->number++;
     }
     *last = made;
+    if (made->number < DPARI_GX_KEYS) {
+        dpari_gx_key *key = &grid->key[grid->keys++];
+        key->plan = made;
+        key->shape = made->shape[0];
+        key->count = made->count;
+        key->depth = made->depth;
+    }
     *plan = made;
     return DPAR_OK;
 }
@@ -283,28 +291,63 @@ static dpar_status dpari_gx_bind_array(const dpari_gx_plan *plan, int32_t i, voi
     return DPAR_OK;
 }
 
-/* Returns a plan for arrays of these shapes and this depth whose exchange is not in progress, or
- * NULL. */
-static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
+/* True if a plan is for arrays of these shapes and this depth, and its exchange is not in
+ * progress. */
+static int dpari_gx_fits(const dpari_gx_plan *plan, const dpari_gx_set *set)
 {
-    dpari_gx_plan *plan;
     int32_t i;
-    for (plan = set->grid->plans; plan; plan = plan->next) {
-        if (plan->count != set->count || plan->depth != set->depth || plan->kind != set->kind ||
-            plan->active) {
-            continue;
-        }
-        for (i = 0; i < set->count; i++) {
-            if ((plan->stale || dpari_gx_bound(plan, i) != set->list[i]) &&
-                dpari_gx_shape_at(set->grid, set->list[i]) != plan->shape[i]) {
-                break;
-            }
-        }
-        if (i == set->count) {
-            return plan;
+    if (plan->count != set->count || plan->depth != set->depth || plan->kind != set->kind ||
+        plan->active) {
+        return 0;
+    }
+    for (i = 0; i < set->count; i++) {
+        if ((plan->stale || dpari_gx_bound(plan, i) != set->list[i]) &&
+            dpari_gx_shape_at(set->grid, set->list[i]) != plan->shape[i]) {
+            return 0;
         }
     }
-    return NULL;
+    return 1;
+}
+
+/* Returns the shape of the first array of the list. */
+static const dpari_gx_shape *dpari_gx_first_shape(const dpari_gx_set *set)
+{
+    const dpari_gx *grid = set->grid;
+    int32_t k;
+    for (k = 0; k < grid->keys; k++) {
+        if (grid->key[k].at == set->list[0]) {
+            return grid->key[k].shape;
+        }
+    }
+    return dpari_gx_shape_at(grid, set->list[0]);
+}
+
+/* Returns the first plan that fits, or NULL. It must be the first, so that all ranks choose the
+ * same one, whatever their addresses. */
+static dpari_gx_plan *dpari_gx_match(const dpari_gx_set *set)
+{
+    const dpari_gx *grid = set->grid;
+    const dpari_gx_shape *shape;
+    dpari_gx_plan *plan = NULL;
+    int32_t k;
+    if (!set->list || set->count < 1) {
+        return NULL;
+    }
+    shape = dpari_gx_first_shape(set);
+    for (k = 0; k < grid->keys; k++) {
+        const dpari_gx_key *key = &grid->key[k];
+        if (key->shape == shape && key->count == set->count && key->depth == set->depth &&
+            dpari_gx_fits(key->plan, set)) {
+            return key->plan;
+        }
+    }
+    if (k == DPARI_GX_KEYS) {
+        plan = grid->key[k - 1].plan->next;
+    }
+    while (plan && !dpari_gx_fits(plan, set)) {
+        plan = plan->next;
+    }
+    return plan;
 }
 
 /* Checks the arrays of an exchange, compares them between ranks if desc.check is 1, and makes the
@@ -326,7 +369,7 @@ static DPARI_COLD dpar_status dpari_gx_check_and_plan(const dpari_gx_set *set, d
 DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_plan **plan)
 {
     dpari_gx *grid = set->grid;
-    dpari_gx_plan *found = set->list && set->depth >= 0 ? dpari_gx_match(set) : NULL;
+    dpari_gx_plan *found = dpari_gx_match(set);
     dpar_status status;
     int32_t i;
     if (!found || grid->desc.check) {
@@ -344,6 +387,9 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
         }
     }
     found->stale = 0;
+    if (found->number < DPARI_GX_KEYS) {
+        grid->key[found->number].at = set->list[0];
+    }
     if (found->count == 1 && found->depth == 0 && found->kind == DPARI_GX_HALOS &&
         found->mirrors.count == 0 && !grid->desc.check) {
         grid->quick = found;
@@ -383,6 +429,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_look_up_again(dpari_gx *grid, const void
     dpari_gx_plan *plan;
     int32_t i;
     grid->quick = NULL;
+    for (i = 0; i < grid->keys; i++) {
+        grid->key[i].at = NULL;
+    }
     for (plan = grid->plans; plan; plan = plan->next) {
         for (i = 0; i < plan->count; i++) {
             if (dpari_gx_bound(plan, i) == at || plan->shape[i]->packed) {

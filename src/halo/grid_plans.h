@@ -30,6 +30,7 @@ struct dpari_gx_plan {
     int32_t kind;   /* DPARI_GX_HALOS, ... */
     int32_t active; /* 1 if its exchange has begun and not ended */
     int32_t stale;  /* 1 if a bound address may have another shape now, or be unknown */
+    int32_t number; /* of its key; DPARI_GX_KEYS or more if it has none */
 };
 
 /* Arrays of a grid that are to be exchanged together, to a depth in cells. */

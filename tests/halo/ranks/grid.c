@@ -1287,6 +1287,56 @@ static int64_t two_plans(dpar_comm *c)
     return mistakes;
 }
 
+/* Exchanges random lists of arrays of two shapes: more plans than a grid keeps keys of, each used
+ * again after others, with other arrays. Some arrays get a new place now and then. */
+static int64_t many_plans(dpar_comm *c)
+{
+    enum { ARRAYS = 12 };
+    static const int32_t types[2] = {DPAR_F64, DPAR_F32};
+    dpar_grid *g = ring(c, 0);
+    double wide[2 * ARRAYS][5];
+    float narrow[ARRAYS][5];
+    uint64_t lot = 5;
+    int64_t mistakes = 0;
+    for (int i = 0; i < 2 * ARRAYS; i++) {
+        CHECK_INT(dpar_grid_attach(g, wide[i] + 1, types[0], NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_grid_attach(g, narrow[i / 2] + 1, types[1], NULL, NULL), DPAR_OK);
+    }
+    for (int round = 0; round < 300; round++) {
+        const int count = 1 + below(&lot, ARRAYS), other = below(&lot, 2 * ARRAYS);
+        const int shift = below(&lot, 2 * ARRAYS);
+        void *list[ARRAYS];
+        for (int i = 0; i < count; i++) {
+            double *u = wide[(i + shift) % (2 * ARRAYS)] + 1;
+            ring_fill(g, u, round + 1000.0 * i);
+            list[i] = u;
+        }
+        if (other < count) {
+            float *u = narrow[shift % ARRAYS] + 1;
+            for (int x = 0; x < 3; x++) {
+                u[x] = (float)(g->first[0] + x);
+            }
+            list[other] = u;
+        }
+        if (round % 7 == 0) { /* what is known of this address is looked up again */
+            CHECK_INT(dpar_grid_attach(g, list[count - 1], types[other == count - 1], NULL, NULL),
+                      DPAR_OK);
+        }
+        CHECK_INT(dpar_grid_exchange_many(g, list, count, 0), DPAR_OK);
+        for (int i = 0; i < count; i++) {
+            if (i != other) {
+                mistakes += ring_wrong(g, (const double *)list[i], round + 1000.0 * i);
+                continue;
+            }
+            mistakes += ((const float *)list[i])[-1] !=
+                        (float)((g->first[0] + g->cells[0] - 1) % g->cells[0]);
+            mistakes += ((const float *)list[i])[3] != (float)((g->first[0] + 3) % g->cells[0]);
+        }
+    }
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    return mistakes;
+}
+
 /* Checks that a grid knows 256 shapes. After that, arrays of these shapes can still be added, and
  * one of another shape is refused on all ranks. */
 static void many_shapes(dpar_comm *c)
@@ -1475,6 +1525,7 @@ static int each(dpar_comm *c, void *arg)
     mistakes += refused_by_the_second(c);
     mistakes += of_a_type(c);
     mistakes += two_plans(c);
+    mistakes += many_plans(c);
     if (c->size <= 2) {
         many_shapes(c);
     }
