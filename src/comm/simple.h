@@ -103,6 +103,11 @@ DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
  *     dpar_require(world, dpar_grid_make(world, &desc, &grid, NULL), NULL);
  *     dpar_require(world, dpar_grid_exchange(grid, u), NULL);
  *
+ * Pass the call's own why if it makes the communicator or frees it: comm is NULL then, and the
+ * message would be lost.
+ *
+ *     dpar_require(NULL, dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), &why);
+ *
  * Returns if status is not an error. Otherwise reports it as dpar_fail(comm, why) does, and ends
  * this process with exit status 1, without functions registered with atexit. The launcher then ends
  * the other ranks, whose calls fail. Not collective: it waits for nobody. */
