@@ -57,6 +57,10 @@
  *                           dpar_points_make(world, &desc, &points, &why);
  *                           dpar_points_exchange(points, x);
  *                           dpar_points_reduce(points, b);
+ *     dpar_particles.h  distributes particles by their positions: new owners, ghosts, sums of forces
+ *                           dpar_particles_make(world, &desc, &particles, &why);
+ *                           dpar_particles_migrate(particles, &arrays);
+ *                           dpar_particles_ghosts(particles, &arrays);
  *     dpar_train.h      trains: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers
  *                           dpar_ddp_make(world, &desc, &ddp, &why);
  *                           dpar_ddp_ready(ddp, i);
@@ -96,9 +100,9 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE) &&                                                 \
     (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION) ||                          \
      defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION) ||                   \
-     defined(DPAR_TRAIN_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION) ||                 \
-     defined(DPAR_DEBUG_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION) ||                     \
-     defined(DPAR_NCCL_IMPLEMENTATION))
+     defined(DPAR_PARTICLES_IMPLEMENTATION) || defined(DPAR_TRAIN_IMPLEMENTATION) ||               \
+     defined(DPAR_SPATIAL_IMPLEMENTATION) || defined(DPAR_DEBUG_IMPLEMENTATION) ||                 \
+     defined(DPAR_MPI_IMPLEMENTATION) || defined(DPAR_NCCL_IMPLEMENTATION))
 #define _GNU_SOURCE
 #endif
 
@@ -1953,9 +1957,10 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
     !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
     !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
-    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&                 \
-    !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
-    !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
+    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_PARTICLES_IMPLEMENTATION) &&             \
+    !defined(DPAR_TRAIN_IMPLEMENTATION) && !defined(DPAR_SPATIAL_IMPLEMENTATION) &&                \
+    !defined(DPAR_DEBUG_IMPLEMENTATION) && !defined(DPAR_MPI_IMPLEMENTATION) &&                    \
+    !defined(DPAR_NCCL_IMPLEMENTATION)
 #define DPARI_NO_CODE
 #endif
 
