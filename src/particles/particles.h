@@ -105,9 +105,10 @@ typedef struct dpar_particles {
 
 /* Cuts the box into one block for each rank of comm.
  *
- * Collective. Fails on all ranks with DPAR_E_ARG, also if the cutoff is wider than a block, and with
- * DPAR_E_DIVIDE or DPAR_E_NONE if parts do not fit the number of ranks. Fails with DPAR_E_MISMATCH
- * if ranks describe different boxes, and with DPAR_E_MEMORY. Costs some small collectives. */
+ * Collective. Fails on all ranks with DPAR_E_ARG, also if the cutoff is wider than a block, and
+ * with DPAR_E_DIVIDE or DPAR_E_NONE if parts do not fit the number of ranks. Fails with
+ * DPAR_E_MISMATCH if ranks describe different boxes, and with DPAR_E_MEMORY. Costs some small
+ * collectives. */
 DPAR_API dpar_status dpar_particles_make(dpar_comm *comm, const dpar_particles_desc *desc,
                                          dpar_particles **particles, dpar_why *why);
 /* Returns the rank that owns a position of `dims` coordinates, which may be outside of the box, or
