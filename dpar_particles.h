@@ -2377,7 +2377,7 @@ static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char
                            int64_t stride, int32_t single)
 {
     dpari_pp_position position;
-    int64_t i = 0, end;
+    int64_t i, end, first = 0;
     int32_t c, d;
     position.at = at;
     position.stride = stride;
@@ -2387,14 +2387,14 @@ static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char
         if (direction->peer != p) {
             continue;
         }
-        for (end = i + plan->ghosts_from[c]; i < end; i++) {
-            for (d = 0; d < plan->head.dims; d++) {
-                if (direction->shift[d] < 0.0 || direction->shift[d] > 0.0) {
-                    dpari_pp_put(single, at + i * stride, d,
-                                 dpari_pp_get(&position, i, d) + direction->shift[d]);
-                }
+        end = first + plan->ghosts_from[c];
+        for (d = 0; d < plan->head.dims; d++) {
+            const double shift = direction->shift[d];
+            for (i = first; i < end && (shift < 0.0 || shift > 0.0); i++) {
+                dpari_pp_put(single, at + i * stride, d, dpari_pp_get(&position, i, d) + shift);
             }
         }
+        first = end;
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 17 - particles drift through a periodic box. Each step sends them to their owners and finds ghosts.
- * The number of close pairs stays the same, and does not depend on the number of ranks.
- *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/17_particles.c -o build/17 && build/17 --ranks 4 */
+/* 17 - particles drift through a periodic box. Each step sends them to their owners, and finds
+ * ghosts. The number of close pairs stays the same, on any number of ranks.
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/17_particles.c -o build/17 && build/17 --ranks 4
+ */
 #include "dpar_particles.h"
 #include <stdio.h>
 
