@@ -7,11 +7,11 @@ FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 B = build
-HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_pencil.h dpar_train.h \
-	dpar_spatial.h dpar_debug.h
+HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_particles.h dpar_pencil.h \
+	dpar_train.h dpar_spatial.h dpar_debug.h
 ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
-	$(B)/dpar_points.o $(B)/dpar_pencil.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
+	$(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
@@ -22,7 +22,7 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
-	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-pencil test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-particles test-pencil test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
@@ -67,6 +67,7 @@ dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_particles.h: $(PASTED) src/particles/*
 dpar_pencil.h: $(PASTED) src/pencil/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_train.h: $(PASTED) src/host/* src/train/*
@@ -112,6 +113,10 @@ $(B)/dpar_halo.o: dpar_halo.h dpar_comm.h dpar.h
 $(B)/dpar_points.o: dpar_points.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_POINTS_IMPLEMENTATION -x c -c dpar_points.h -o $@
+$(B)/dpar_particles.o: dpar_particles.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_PARTICLES_IMPLEMENTATION -x c -c dpar_particles.h -o $@
+
 $(B)/dpar_pencil.o: dpar_pencil.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_PENCIL_IMPLEMENTATION -x c -c dpar_pencil.h -o $@
@@ -255,6 +260,9 @@ test-halo:
 	@$(TESTS) test halo
 test-points:
 	@$(TESTS) test points
+test-particles:
+	@$(TESTS) test particles
+
 test-pencil:
 	@$(TESTS) test pencil
 test-train:

@@ -57,6 +57,10 @@
  *                           dpar_points_make(world, &desc, &points, &why);
  *                           dpar_points_exchange(points, x);
  *                           dpar_points_reduce(points, b);
+ *     dpar_particles.h  distributes particles by their positions: new owners, ghosts, sums of forces
+ *                           dpar_particles_make(world, &desc, &particles, &why);
+ *                           dpar_particles_migrate(particles, &arrays);
+ *                           dpar_particles_ghosts(particles, &arrays);
  *     dpar_pencil.h     transposes arrays between pencils, for FFT codes
  *                           dpar_pencil_make(world, &desc, &pencil, &why);
  *                           dpar_pencil_transpose(pencil, 2, 1, x, y);
@@ -99,7 +103,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE) &&                                                 \
     (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION) ||                          \
      defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION) ||                   \
-     defined(DPAR_PENCIL_IMPLEMENTATION) ||                                                        \
+     defined(DPAR_PARTICLES_IMPLEMENTATION) || defined(DPAR_PENCIL_IMPLEMENTATION) ||              \
      defined(DPAR_TRAIN_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION) ||                 \
      defined(DPAR_DEBUG_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION) ||                     \
      defined(DPAR_NCCL_IMPLEMENTATION))
@@ -1958,7 +1962,7 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
     !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
     !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
     !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_PENCIL_IMPLEMENTATION) &&                \
-    !defined(DPAR_TRAIN_IMPLEMENTATION) &&                                                         \
+    !defined(DPAR_PARTICLES_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&              \
     !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
     !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
 #define DPARI_NO_CODE

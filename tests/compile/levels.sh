@@ -36,6 +36,7 @@ comm host index base
 exchange comm host index base
 halo exchange comm host index base
 points exchange comm host index base
+particles exchange comm host index base
 pencil exchange comm host index base
 train schedule comm host index base
 spatial halo exchange train schedule comm host index base

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* neighbours_private - exchanges between neighbours as the particles use them: of a kind that
+ * peers compare, and with lengths that the receiver may know. Private. */
+#ifndef DPARI_PARTICLES_NEIGHBOURS_PRIVATE_H
+#define DPARI_PARTICLES_NEIGHBOURS_PRIVATE_H
+
+#include "../base/arith.h"
+#include "neighbours.h"
+
+/* The lengths of the messages are agreed for each channel on its own, because what one channel has
+ * sent says nothing about another. A channel whose lengths the receiver knows agrees on nothing. */
+enum { DPARI_NB_CHANNELS = 2 };
+
+/* What an exchange is. */
+typedef struct dpari_nb_kind {
+    uint64_t hash;           /* compared with that of the peers that share memory */
+    int32_t channel;         /* 0 .. DPARI_NB_CHANNELS - 1; not used if in_bytes is not NULL */
+    const int64_t *in_bytes; /* [count] how many bytes each neighbour sends, if this rank knows */
+} dpari_nb_kind;
+
+/* Sends what has been packed in the memory of dpar_neighbours_buffer. Collective. */
+DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const int64_t *out_bytes,
+                                             const dpari_nb_kind *kind);
+
+#endif
