@@ -9,7 +9,7 @@
 !
 ! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
 ! mem, halo_exchange, grid, points, of what chooses a process grid (halo_cost), draws halos
-! (halo_show) and joins MPI.
+! (halo_show) and grids (grid_draw) and joins MPI.
 ! Not here: planning, pipelines and layers of networks, whose users write C, C++ or Python.
 !
 ! Names, arguments and results are those of C, where each function is documented (dpar.h): here
@@ -1098,6 +1098,9 @@ module dpar
 
     ! The formats of a picture.
     integer(c_int32_t), parameter :: DPAR_HALO_SVG = 0
+
+    ! ==== grid_draw ====
+    ! draws which ranks own which cells of a grid (grid.h), as text.
 
     ! ==== doctor ====
     ! reports what dpar sees on this machine, how its ranks reach each other, and what is wrong, as
@@ -2758,13 +2761,6 @@ module dpar
             integer(c_int32_t) :: dpar_grid_block
         end function
 
-        ! Draws which rank owns which cells, as text.
-        subroutine dpar_grid_draw(grid, out) bind(c)
-            import
-            type(c_ptr), value :: grid
-            type(dpar_text), intent(inout), target :: out
-        end subroutine
-
         ! Returns the halo of the grid's cells, for the functions dpar_halo_x of dpar.h.
         function dpar_grid_halo(grid) bind(c)
             import
@@ -2793,6 +2789,15 @@ module dpar
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_draw
         end function
+
+        ! ==== grid_draw ====
+
+        ! Draws which rank owns which cells, as text.
+        subroutine dpar_grid_draw(grid, out) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(dpar_text), intent(inout), target :: out
+        end subroutine
 
         ! ==== doctor ====
 

@@ -330,8 +330,8 @@ static int32_t dpari_hx_stale(const dpar_halo_plan *plan, const unsigned char *w
 
 /* Returns on all ranks the message of the rank that found the first field. field: the field that
  * this rank found, or -1. */
-static dpar_status dpari_hx_share(dpar_halo_plan *plan, int32_t field, dpar_why *found,
-                                  dpar_why *why)
+static dpar_status dpari_hx_tell_all(dpar_halo_plan *plan, int32_t field, dpar_why *found,
+                                     dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32;
     int64_t mine = field < 0 ? INT64_MAX : field * unit + plan->comm->rank, first = 0;
@@ -389,7 +389,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *plan, dpar_why *why)
         dpar_comm_release(plan->comm, memory);
     }
     st = dpari_agree(plan->comm, st == DPAR_OK ? kept : st, why);
-    return st == DPAR_OK ? dpari_hx_share(plan, field, &found, why) : st;
+    return st == DPAR_OK ? dpari_hx_tell_all(plan, field, &found, why) : st;
 }
 
 /* ---- check WRONG: comparing with the whole array --------------------------------------------- */

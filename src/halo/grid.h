@@ -304,7 +304,7 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
  * from 0. Local. Costs O(dims). */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
 
-/* ---- the whole array, files, pictures ---- */
+/* ---- the whole array, files ---- */
 
 /* Gathers all points of an array in `whole` on rank 0.
  *
@@ -323,10 +323,6 @@ DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *who
  * O(dims). */
 DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
                                      dpar_grid_part *part);
-/* Draws which rank owns which cells, as text. The first line describes the grid. Then there is one
- * table for each part of the dims before the last two. It shows which ranks own the cells of the
- * last two dims. Local. Costs O(ranks). */
-DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
 
 /* ---- the full API ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Describes a rank's part of a grid, without messages: the interior and the boundary, the block of
- * an array for files, the halo, and a picture of the owners. Implements dpar_grid_interior,
- * dpar_grid_boundary, dpar_grid_block, dpar_grid_halo and dpar_grid_draw. */
+ * an array for files, and the halo. Implements dpar_grid_interior, dpar_grid_boundary,
+ * dpar_grid_block and dpar_grid_halo. */
 #include "grid.h"
 
 #include "../base/arith.h"
@@ -129,99 +129,4 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     }
     part->component_stride = shape.field.component_stride;
     return DPAR_OK;
-}
-
-/* ---- ownership as text ----------------------------------------------------------------------- */
-
-/* Writes n numbers with a separator between them. */
-static DPARI_COLD void dpari_gx_put_list(dpar_text *text, const int64_t *v, int32_t n,
-                                         const char *by)
-{
-    int32_t i;
-    for (i = 0; i < n; i++) {
-        dpari_text_print(text, "%s%ld", i > 0 ? by : "", v[i]);
-    }
-}
-
-/* Writes the cells of part p of a dim, such as "40..79" or "none". */
-static DPARI_COLD void dpari_gx_put_cells(dpar_text *text, const dpari_gx *grid, int32_t d,
-                                          int32_t p)
-{
-    int64_t first = 0;
-    const int64_t count = dpari_gx_cells_of_part(grid, d, p, &first);
-    if (count == 0) {
-        dpar_text_put(text, "none");
-        return;
-    }
-    dpari_text_print(text, "%ld..%ld", first, first + count - 1);
-}
-
-/* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
- * The last dim runs to the right. */
-static DPARI_COLD void dpari_gx_put_table(dpar_text *text, const dpari_gx *grid, int32_t *coord)
-{
-    const int32_t x = grid->head.dims - 1, y = x - 1;
-    int32_t i, j;
-    for (i = -1; i < (y < 0 ? 1 : grid->head.parts[y]); i++) {
-        for (j = 0; j < grid->head.parts[x]; j++) {
-            dpari_text_column(text, (size_t)(14 + 14 * j));
-            if (i < 0) {
-                dpari_gx_put_cells(text, grid, x, j);
-                continue;
-            }
-            coord[x] = j;
-            if (y >= 0) {
-                coord[y] = i;
-            }
-            dpari_text_print(text, "rank %d", dpar_mesh_rank(&grid->halo.grid.mesh, coord));
-        }
-        dpar_text_put(text, "\n");
-        if (y >= 0 && i + 1 < grid->head.parts[y]) {
-            dpar_text_put(text, "  ");
-            dpari_gx_put_cells(text, grid, y, i + 1);
-        }
-    }
-}
-
-DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
-{
-    const dpari_gx *g = dpari_gx_in(grid);
-    int32_t coord[DPAR_MAX_DIMS] = {0};
-    int64_t parts[DPAR_MAX_DIMS];
-    int32_t d, k;
-    if (!g || !out) {
-        return;
-    }
-    for (d = 0; d < g->head.dims; d++) {
-        parts[d] = g->head.parts[d];
-    }
-    dpari_gx_put_list(out, g->head.cells, g->head.dims, " x ");
-    dpar_text_put(out, " cells on ");
-    dpari_gx_put_list(out, parts, g->head.dims, " x ");
-    dpar_text_put(out, " ranks, halo ");
-    dpari_gx_put_list(out, g->low, g->head.dims, " ");
-    for (d = 0; d < g->head.dims; d++) {
-        if (g->low[d] != g->high[d]) {
-            dpar_text_put(out, " below, ");
-            dpari_gx_put_list(out, g->high, g->head.dims, " ");
-            dpar_text_put(out, " above");
-            break;
-        }
-    }
-    dpar_text_put(out, "\n");
-    do { /* for each part of the dims before the last two */
-        for (d = 0; d < g->head.dims - 2; d++) {
-            dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
-            dpari_gx_put_cells(out, g, d, coord[d]);
-        }
-        dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
-        dpari_gx_put_table(out, g, coord);
-        for (k = g->head.dims - 3; k >= 0; k--) { /* next part; the last of these dims is fastest */
-            coord[k]++;
-            if (coord[k] < g->head.parts[k]) {
-                break;
-            }
-            coord[k] = 0;
-        }
-    } while (k >= 0);
 }

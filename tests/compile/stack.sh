@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # Checks that dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (less than 2 KiB in
 # searches for schedules, schedule/optimize and schedule/partition, in drawing one and in printing reals; less than 4
-# KiB in the picture of a halo and in dpar_selftest), and never recurse: walks gcc's call graph
+# KiB in dpar_selftest), and never recurse: walks gcc's call graph
 # (-fcallgraph-info=su) from every function. With an ARM compiler, prints the code's size too.
 . tests/compile/common.sh
 cd "$work" || exit 1
@@ -33,7 +33,7 @@ for level in -O2 -Os; do
             print level ": deepest path " depth[worst] " bytes:" path
             for (f in frame) functions++
             if (functions < 50) { print "only " functions " functions in the call graph"; failed = 1 }
-            for (f in depth) if (depth[f] >= (f ~ /hshow|halo_draw|prove|dpar_selftest/ ? 4 : f ~ /auto|placing|optimize|schedule_(place|partition|draw|sketch|selftest)|text_(fixed|print)/ ? 2 : 1) * most) {
+            for (f in depth) if (depth[f] >= (f ~ /prove|dpar_selftest/ ? 4 : f ~ /auto|placing|optimize|schedule_(place|partition|draw|sketch|selftest)|text_(fixed|print)/ ? 2 : 1) * most) {
                 path = ""; failed = 1
                 for (g = f; g != ""; g = via[g]) path = path " " g " (" frame[g] ")"
                 print f " needs " depth[f] " bytes of stack:" path

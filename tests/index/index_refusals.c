@@ -623,79 +623,6 @@ static void test_halo(void)
     REFUSED(dpar_halo_check(&u, &why), DPAR_E_ARG, "window");
 }
 
-static void test_picture(void)
-{
-    static char text[2000000];
-    static int32_t owner[6] = {0, 1, 2, 3, 4, 5};
-    dpar_mesh m = mesh_of("a b", 2, 2);
-    dpar_halo h = halo_of(&m, 8), u, v, many;
-    dpar_halo_draw_desc p;
-    dpar_text t;
-    dpar_why why;
-    int32_t k;
-    memset(&p, 0, sizeof p);
-    dpar_text_init(&t, text, sizeof text);
-    p.halo = &h;
-    REFUSED(dpar_halo_draw(NULL, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
-    REFUSED(dpar_halo_draw(&t, NULL, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
-    p.halo = NULL;
-    REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
-    p.halo = &h;
-    REFUSED(dpar_halo_draw(&t, &p, 1, &why), DPAR_E_ARG, "format is 1");
-    for (k = 0; k < 4; k++) {
-        static const int32_t wrong[4][2] = {{-1, 0}, {2, 0}, {0, -1}, {0, 2}};
-        p.across = wrong[k][0], p.down = wrong[k][1];
-        REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "but the grid has 2 dims");
-    }
-    p.across = p.down = 0;
-    h.grid.dims = 0;
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
-    h.grid.dims = 2;
-    p.title = "a < b & c > d \x01\x7f";
-    p.bytes = INT64_MAX; /* saturates */
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    CHECK(strstr(text, "a ? b ? c ? d ??: rank 0") != NULL);
-    CHECK(strstr(text, "9223372036854775807 bytes in") != NULL);
-    p.title = NULL, p.bytes = 0;
-    t.used = t.line = t.width = 0;
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    CHECK(strstr(text, "Halo of rank 0") != NULL);
-    /* a masked block is not drawn */
-    h.owner = owner;
-    owner[3] = -1;
-    t.used = 0;
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    CHECK(strstr(text, ">3</text>") == NULL && strstr(text, ">2</text>") != NULL);
-    owner[3] = 3;
-    { /* ranks without points: one cell, on the first rank */
-        dpar_halo little = halo_of(&m, 1);
-        p.halo = &little;
-        t.used = 0;
-        CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-        CHECK(strstr(text, ">0</text>") != NULL && strstr(text, ">1</text>") == NULL);
-    }
-    /* a cube, whose halos arrive with dims swapped; and a pair of fields on its faces */
-    u = cube_of(8);
-    v = u;
-    p.halo = &u;
-    t.used = 0;
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    u.points[1] = DPAR_HALO_AT_LOW_FACES, v.points[2] = DPAR_HALO_AT_LOW_FACES;
-    u.partner = &v;
-    t.used = 0;
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    CHECK(t.used > 1000 && strstr(text, "</svg>") != NULL);
-    /* more peers than the table has lines, and more blocks than are drawn */
-    m = mesh_of("a b", 80, 80);
-    many = halo_of(&m, 80);
-    many.low[0] = many.low[1] = many.high[0] = many.high[1] = 4;
-    many.shape = DPAR_STENCIL_BOX;
-    p.halo = &many, p.rank = 40 * 80 + 40;
-    t.used = 0;
-    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
-    CHECK(strstr(text, "and others") != NULL);
-}
-
 int main(void)
 {
     test_mesh();
@@ -710,6 +637,5 @@ int main(void)
     test_context();
     test_window();
     test_halo();
-    test_picture();
     return CHECK_DONE();
 }

@@ -5,6 +5,7 @@
 #define PICTURES_H
 
 #include "dpar_cost.h"
+#include "dpar_debug.h"
 
 /* Appends to a picture, as printf. */
 void put(dpar_text *t, const char *format, ...);

@@ -6,7 +6,7 @@
  * for each wall. All other elements, padding too, must be unchanged. Then tests swaps, begin and
  * end, whole arrays, parts of files, bad input.
  *     ./grid [processes|threads] [ranks]        without arguments: both, 1 to 6 and 1 to 4 */
-#include "dpar_halo.h"
+#include "dpar_debug.h"
 #include "rank_program.h"
 
 enum { MOST = 4, POISON = -77, CELLS = 1 << 16, ROUNDS = 60 };

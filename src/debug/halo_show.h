@@ -6,11 +6,11 @@
  *     p.rank = 5;
  *     dpar_halo_draw(&text, &p, DPAR_HALO_SVG, &why);
  */
-#ifndef DPARI_INDEX_HALO_SHOW_H
-#define DPARI_INDEX_HALO_SHOW_H
+#ifndef DPARI_DEBUG_HALO_SHOW_H
+#define DPARI_DEBUG_HALO_SHOW_H
 
 #include "../base/text.h"
-#include "halo.h"
+#include "../index/halo.h"
 
 /* A picture of the blocks of all ranks in two dims of a grid, and of the halo of one rank. Zero it,
  * then set the fields. */

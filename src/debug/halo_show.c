@@ -3,8 +3,11 @@
  * exchange uses, so that it shows the transfers that are really sent. */
 #include "halo_show.h"
 
-#include "index_private.h"
-#include "redistribute.h"
+#include "../base/arith.h"
+#include "../base/base_private.h"
+#include "../base/box.h"
+#include "../index/mesh.h"
+#include "../index/redistribute.h"
 
 /* Lengths are in tenths of a pixel. */
 enum {

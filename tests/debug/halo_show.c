@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Tests halo_show, the picture of a halo: counts its rectangles and its table against the transfer
  * list. Keeps the picture of a tripolar grid as build/halo.svg for people to look at. Run with:
- * tests/run test index. */
-#include "dpar.h"
+ * tests/run test debug. */
+#include "dpar_debug.h"
 
 #include "axes.h"
 #include "check.h"
+#include "refused.h"
 
-static char text[1 << 20];
+static char text[2000000];
 
 static int32_t times(const char *what)
 {
@@ -113,6 +114,108 @@ static void page_of(const char *svg)
     CHECK(low > 0 && low < high && high < low + 300);
 }
 
+/* Makes a halo of n x n cells on parts x parts ranks, one cell wide. */
+static dpar_halo square_of(int32_t parts, int64_t n)
+{
+    dpar_halo h;
+    int64_t extent[2];
+    int32_t size[2];
+    extent[0] = extent[1] = n;
+    size[0] = size[1] = parts;
+    halo_of(&h, 2, extent, size);
+    h.low[0] = h.low[1] = h.high[0] = h.high[1] = 1;
+    h.shape = DPAR_STENCIL_STAR;
+    return h;
+}
+
+/* Makes a halo of six faces of n x n cells, each in one block. */
+static dpar_halo cube_of(int64_t n)
+{
+    dpar_halo h;
+    dpar_mesh m;
+    dpar_placement p = dpar_shard(0);
+    int64_t extent[3];
+    int32_t six = 6;
+    extent[0] = 6, extent[1] = extent[2] = n;
+    memset(&h, 0, sizeof h);
+    CHECK_INT(dpar_mesh_init(&m, "a", &six, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 3, extent, &p, NULL), DPAR_OK);
+    h.low[1] = h.low[2] = h.high[1] = h.high[2] = 1;
+    h.cube = 1;
+    return h;
+}
+
+/* Tests what dpar_halo_draw refuses, and rare pictures. */
+static void test_refusals(void)
+{
+    static int32_t owner[6] = {0, 1, 2, 3, 4, 5};
+    dpar_halo h = square_of(2, 8), u, v, many;
+    dpar_halo_draw_desc p;
+    dpar_text t;
+    dpar_why why;
+    int32_t k;
+    memset(&p, 0, sizeof p);
+    dpar_text_init(&t, text, sizeof text);
+    p.halo = &h;
+    REFUSED(dpar_halo_draw(NULL, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
+    REFUSED(dpar_halo_draw(&t, NULL, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
+    p.halo = NULL;
+    REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
+    p.halo = &h;
+    REFUSED(dpar_halo_draw(&t, &p, 1, &why), DPAR_E_ARG, "format is 1");
+    for (k = 0; k < 4; k++) {
+        static const int32_t wrong[4][2] = {{-1, 0}, {2, 0}, {0, -1}, {0, 2}};
+        p.across = wrong[k][0], p.down = wrong[k][1];
+        REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "but the grid has 2 dims");
+    }
+    p.across = p.down = 0;
+    h.grid.dims = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
+    h.grid.dims = 2;
+    p.title = "a < b & c > d \x01\x7f";
+    p.bytes = INT64_MAX; /* saturates */
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, "a ? b ? c ? d ??: rank 0") != NULL);
+    CHECK(strstr(text, "9223372036854775807 bytes in") != NULL);
+    p.title = NULL, p.bytes = 0;
+    t.used = t.line = t.width = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, "Halo of rank 0") != NULL);
+    /* a masked block is not drawn */
+    h.owner = owner;
+    owner[3] = -1;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, ">3</text>") == NULL && strstr(text, ">2</text>") != NULL);
+    owner[3] = 3;
+    { /* ranks without points: one cell, on the first rank */
+        dpar_halo little = square_of(2, 1);
+        p.halo = &little;
+        t.used = 0;
+        CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+        CHECK(strstr(text, ">0</text>") != NULL && strstr(text, ">1</text>") == NULL);
+    }
+    /* a cube, whose halos arrive with dims swapped; and a pair of fields on its faces */
+    u = cube_of(8);
+    v = u;
+    p.halo = &u;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    u.points[1] = DPAR_HALO_AT_LOW_FACES, v.points[2] = DPAR_HALO_AT_LOW_FACES;
+    u.partner = &v;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(t.used > 1000 && strstr(text, "</svg>") != NULL);
+    /* more peers than the table has lines, and more blocks than are drawn */
+    many = square_of(80, 80);
+    many.low[0] = many.low[1] = many.high[0] = many.high[1] = 4;
+    many.shape = DPAR_STENCIL_BOX;
+    p.halo = &many, p.rank = 40 * 80 + 40;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, "and others") != NULL);
+}
+
 int main(void)
 {
     static const int64_t extent[3] = {12, 20, 9}, low[2] = {2, 200};
@@ -175,5 +278,6 @@ int main(void)
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "rank 0 owns 2 blocks") != NULL);
     CHECK_INT(t.used, 0);
+    test_refusals();
     return CHECK_DONE();
 }
