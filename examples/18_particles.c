@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 17 - particles drift through a periodic box. Each step sends them to their owners, and finds
+/* 18 - particles drift through a periodic box. Each step sends them to their owners, and finds
  * ghosts. The number of close pairs stays the same, on any number of ranks.
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/18_particles.c -o build/18 && build/18 --ranks 4
+ *   400 particles, 1296 close ones before, 1296 after
  */
 #include "dpar_particles.h"
 #include <stdio.h>
