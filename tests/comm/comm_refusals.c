@@ -125,9 +125,11 @@ static void test_moves(dpar_comm *c)
     move.in_shape = move.out_shape = far;
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE,
             "2305843009213693952 elements of 8 bytes");
-    /* 2^63 bytes: pieces of any size are allowed, but the total of both copies is not */
+    /* 2^63 bytes: pieces of any size are allowed, but the total of both copies is not. Values that
+     * a rank adds to its own need these copies; those that it only copies to itself do not. */
     for (i = 0; i < 4; i++) {
         memset(&many[i], 0, sizeof many[i]);
+        many[i].op = DPAR_SUM;
         many[i].dims = 1, many[i].extent[0] = INT64_C(1) << 58;
     }
     far[0] = INT64_C(1) << 59;
