@@ -15,8 +15,8 @@
  * can read them until the next exchange. Neighbours that share memory read the packed bytes in
  * place, so that nothing is copied if the sender packs into dpar_neighbours_buffer. Each other
  * neighbour gets one message. Both ranks know how long it is, because its length depends only on
- * the bytes sent in the exchange before: it has space for an eighth more, and for at least 448. A
- * second message follows if there are more bytes than that. */
+ * the number of bytes sent in the exchange before: it has space for an eighth and 448 bytes more. A
+ * second message follows if that is not enough. */
 #ifndef DPARI_PARTICLES_NEIGHBOURS_H
 #define DPARI_PARTICLES_NEIGHBOURS_H
 

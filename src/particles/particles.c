@@ -291,7 +291,7 @@ static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direc
 }
 
 /* Sets the neighbours in all directions; in the middle one it is this rank. Lists their ranks in
- * rank[], each once, in ascending order, and returns how many these are. */
+ * rank[], each once, in ascending order, and returns their number. */
 static int32_t dpari_pp_set_directions(dpari_particles *plan, int32_t *rank)
 {
     int32_t of[DPARI_PP_DIRECTIONS], n = 0, c, d, i;

@@ -151,9 +151,10 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
  *
  * The number of own particles and their order must be those of the last dpar_particles_ghosts.
  *
- * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument; the others then wait
- * for it until the deadline. Otherwise fails as the operations of comm.h do. Costs O(ghosts) and
- * one exchange with the neighbours. */
+ * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument, and with DPAR_E_MEMORY
+ * on one that has no memory for its messages. The others then wait for it until the deadline.
+ * Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one exchange with the
+ * neighbours. */
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
 /* Adds the values of ghosts to those of the particles that they copy, in some fields, such as
