@@ -740,15 +740,15 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc, d
 
 /* ==== comm/scan.h ==== */
 
-/* scan - combines the values of this rank with those of all lower ranks, and finds extremes
- * together with where they are.
+/* scan - combines the values of this rank with those of all lower ranks, and finds the smallest or
+ * largest value together with where it is.
  *
- *     dpar_exscan(world, &mine, &first, 1, DPAR_I64, DPAR_SUM);     numbers rows, particles, ...
+ *     dpar_exscan(world, &count, &first, 1, DPAR_I64, DPAR_SUM);    number of this rank's first row
  *
  * simple.h has short forms for one number: dpar_first_index, dpar_min_location and
  * dpar_max_location. All functions are collective and return when they are done. */
 
-/* Combines in[count] of ranks 0 to this one elementwise into out[count], in rank order.
+/* Combines in[count] of rank 0 up to this rank elementwise into out[count], in rank order.
  *
  * in, out: in memory that the CPU reads, the same or disjoint.
  * op:      DPAR_SUM, DPAR_PRODUCT, DPAR_MAX or DPAR_MIN.
@@ -758,7 +758,8 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_world_desc *desc, d
  * does, with DPAR_E_MISMATCH also if ranks pass different ops, and with DPAR_E_MEMORY on all ranks.
  *
  * Costs an all-gather of the inputs, and O(size * count). If the inputs of all ranks together
- * exceed 8 KiB, costs a small all-reduce too, and memory for 1 MiB or an element of each rank. */
+ * exceed 8 KiB, also costs a small all-reduce, and 1 MiB of memory, or that of an element of each
+ * rank if this is more. */
 DPAR_API dpar_status dpar_scan(dpar_comm *comm, const void *in, void *out, int64_t count,
                                int32_t type, int32_t op);
 /* Combines in[count] of all lower ranks, without this one's. On rank 0, `out` becomes 0 for
@@ -766,20 +767,20 @@ DPAR_API dpar_status dpar_scan(dpar_comm *comm, const void *in, void *out, int64
 DPAR_API dpar_status dpar_exscan(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op);
 
-/* A value, and a number that says where it is, such as the index of a cell or a rank. */
+/* A value, and a number that you choose to describe where it is, such as the index of a cell. */
 typedef struct dpar_location {
     double value;
     int64_t index;
 } dpar_location;
 
-/* Finds the smallest or largest of the values pairs[i] of all ranks, for each i, and the index that
- * was passed with it. All ranks get both. If several ranks have that value, the index is the lowest
- * of theirs. If any value is NaN, the result is NaN, with the lowest index passed with a NaN.
+/* Finds, for each i, the smallest or largest pairs[i].value of all ranks, and the index passed with
+ * it. All ranks get both. If several ranks have this value, the lowest of their indices is taken.
+ * If any value is NaN, the result is NaN, with the lowest index passed with a NaN.
  *
  * pairs: [count], input and output, in memory that the CPU reads. Undefined after a failure.
  * op:    DPAR_MIN or DPAR_MAX.
  *
- * Collective. Fails as dpar_all_reduce does. Costs two all-reduces for each 128 pairs. */
+ * Collective. Fails as dpar_all_reduce does. Costs two all-reduces per 128 pairs. */
 DPAR_API dpar_status dpar_all_reduce_location(dpar_comm *comm, dpar_location *pairs, int64_t count,
                                               int32_t op);
 
@@ -884,8 +885,8 @@ DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
  *     dpar_require(world, dpar_grid_make(world, &desc, &grid, NULL), NULL);
  *     dpar_require(world, dpar_grid_exchange(grid, u), NULL);
  *
- * Pass the call's own why if it makes the communicator or frees it: comm is NULL then, and the
- * message would be lost.
+ * If the call makes or frees the communicator, pass NULL for comm and the `why` that you passed to
+ * the call, otherwise the message is lost:
  *
  *     dpar_require(NULL, dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), &why);
  *
@@ -905,15 +906,15 @@ DPAR_API double dpar_min(dpar_comm *comm, double x);
 DPAR_API double dpar_sum(dpar_comm *comm, double x);
 /* Computes the mean of x over all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_mean(dpar_comm *comm, double x);
-/* Computes the largest x of all ranks, otherwise as dpar_max, and finds where it is.
+/* Computes the largest x of all ranks as dpar_max does, and finds where it is.
  *
  * index: input, a number that says where this rank's x is, such as the index of a cell or the rank.
- *        Receives that of the largest x, the lowest one if several ranks have this x. If an x is
- *        NaN, it is the lowest index passed with a NaN. After an error it is undefined.
+ *        Receives the index of the largest x, or the lowest one if several ranks have it. If any x
+ *        is NaN, receives the lowest index passed with a NaN. Undefined after an error.
  *
  * Costs two all-reduces of 8 bytes. scan.h has the form for many values. */
 DPAR_API double dpar_max_location(dpar_comm *comm, double x, int64_t *index);
-/* Computes the smallest x of all ranks and where it is, otherwise as dpar_max_location. */
+/* Computes the smallest x of all ranks and finds where it is, otherwise as dpar_max_location. */
 DPAR_API double dpar_min_location(dpar_comm *comm, double x, int64_t *index);
 /* Numbers elements in rank order: returns the global index of the first of this rank's `count`
  * elements, which is the sum of the counts of all lower ranks. Returns -1 after an error, which
@@ -2912,15 +2913,15 @@ DPARI_INTERNAL int dpari_uncount(dpari_world_head *head, dpari_rank *record);
 
 /* Returns the offset in the file at which the range for this rank's heap begins. */
 DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world);
-/* What memory of a heap is for. Scratch is not zeroed and not in core files. All but the library's
- * own memory counts against heap_bytes. */
+/* What memory of a heap is for. Scratch memory is not zeroed. Only user memory is in core files.
+ * The library's own memory does not count against heap_bytes. */
 enum { DPARI_HEAP_LIBRARY, DPARI_HEAP_USER, DPARI_HEAP_SCRATCH };
 /* Allocates memory in this rank's heap, which all ranks can reach. purpose: DPARI_HEAP_x. Fails
  * with DPAR_E_MEMORY and sets world->lacks and world->number. */
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int purpose,
                                             void **memory);
-/* Releases memory. Some of it is kept for later allocations, which then need no system call and
- * cause no page faults. */
+/* Releases memory. Some user and scratch memory is kept for later allocations, which then take no
+ * new memory from the system and cause no page faults. */
 DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
 /* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
  * is DPARI_LACKS_NOTHING, private memory could not be allocated. */
@@ -10049,11 +10050,11 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
 /* Implements the heaps: each rank allocates from its own extents, without locks, and maps those of
  * other ranks when it needs an address in them. world.h has the memory layout.
  *
- * Memory of users that is released is kept, up to world->kept_most bytes: it stays mapped and
- * allocated from the system, so that the next allocation only has to clear it. Clearing takes about
- * 0.05 ms for each MB, and taking a MB from the system 1 ms. Kept pieces have elements in
- * world->used, because nothing else may be placed there. If an allocation fails, or a piece would
- * exceed the bound, all kept memory is given back. */
+ * Memory that users release is kept, up to world->kept_most bytes. It stays mapped and allocated
+ * from the system, so that the next allocation only has to clear it. Clearing takes about 0.05 ms
+ * per MB, and taking memory from the system 1 ms per MB. Kept pieces have elements in world->used,
+ * because new memory must not be placed there. If an allocation fails, or a released piece would
+ * exceed the limit, all kept memory is returned to the system. */
 
 /* ---- extents --------------------------------------------------------------------------------- */
 
@@ -10361,7 +10362,7 @@ static DPARI_COLD int32_t dpari_extent_of(const dpari_world *world, int64_t at)
     return i;
 }
 
-/* Gives the memory of a range back to the system, unless it is small. */
+/* Returns the memory of a range to the system, unless it is smaller than 1 MiB. */
 static DPARI_COLD void dpari_heap_drop(const dpari_world *world, int64_t at, int64_t bytes)
 {
 #if defined(__linux__) && defined(MADV_REMOVE)
@@ -10377,7 +10378,7 @@ static DPARI_COLD void dpari_heap_drop(const dpari_world *world, int64_t at, int
 #endif
 }
 
-/* Gives all kept memory back. */
+/* Returns all kept memory to the system. */
 static DPARI_COLD void dpari_kept_drop(dpari_world *world)
 {
     int32_t n = 0;
@@ -10395,8 +10396,9 @@ static DPARI_COLD void dpari_kept_drop(dpari_world *world)
     }
 }
 
-/* Finds the smallest kept piece that has `take` bytes. Returns where they begin, at the end of the
- * piece, or -1 if there is no such piece. *index is the piece. */
+/* Finds the smallest kept piece that has `take` bytes at a multiple of `unit`. Returns where they
+ * begin, as close to the end of the piece as possible, and sets *index to its element. Returns -1
+ * if there is no such piece. */
 static DPARI_COLD int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t unit,
                                           int32_t *index)
 {
@@ -10415,8 +10417,8 @@ static DPARI_COLD int64_t dpari_kept_find(const dpari_world *world, int64_t take
     return found;
 }
 
-/* Takes [at, at + take) out of a kept piece and returns the element for it. What precedes and
- * follows it stays kept. */
+/* Takes [at, at + take) out of a kept piece and returns its element. The parts of the piece before
+ * and after it stay kept. */
 static DPARI_COLD dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at,
                                               int64_t take)
 {
@@ -10440,15 +10442,15 @@ static DPARI_COLD dpari_used *dpari_kept_take(dpari_world *world, int32_t index,
     return u;
 }
 
-/* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with and
- * without large pages stay apart, because asking for large pages again would take as long. */
+/* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with large
+ * pages are not joined to others, because large pages would have to be requested again for all. */
 static DPARI_COLD void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e)
 {
     dpari_used *u = &world->used[index];
     u->kept = 1;
     u->users = 0;
     world->kept += u->bytes;
-    /* two turns: the first joins the piece that follows, the second the one that precedes */
+    /* the first round joins the piece that follows, the second the piece that precedes */
     for (int32_t i = index; i >= index - 1 && i >= 0; i--) {
         u = &world->used[i];
         if (i + 1 < world->used_count && u[0].kept && u[1].kept && u[0].large == u[1].large &&
@@ -10460,9 +10462,9 @@ static DPARI_COLD void dpari_kept_add(dpari_world *world, int32_t index, const d
     }
 }
 
-/* True if an allocation is to be kept when it is released. Where the process has a limit on
- * addresses, an extent that has more of them than may be kept is unmapped as soon as it is empty.
- */
+/* True if an allocation is kept when it is released. If the process has a limit on addresses, no
+ * part of an extent larger than DPARI_KEPT_MOST is kept, so that the extent is unmapped once it is
+ * empty. */
 static DPARI_COLD int dpari_is_kept(const dpari_world *world, const dpari_used *u,
                                     const dpari_own *e)
 {
@@ -10502,7 +10504,7 @@ static DPARI_COLD dpari_used *dpari_heap_new(dpari_world *world, int64_t take)
     return u;
 }
 
-/* Allocates `take` bytes, whole pages. Returns the element, or NULL; see world->lacks. */
+/* Allocates `take` bytes, which are whole pages. Returns the element, or NULL; see world->lacks. */
 static DPARI_COLD dpari_used *dpari_heap_find_or_new(dpari_world *world, int64_t take, int purpose)
 {
     const int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : dpari_os_page();
@@ -18323,12 +18325,12 @@ DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void 
 /* ==== comm/scan.c ==== */
 
 /* Implements scans by an all-gather of the inputs, which each rank then combines in rank order.
- * That gives the same bits with all engines, and costs one collective where scans are used most,
- * for one number of each rank. Long inputs are gathered piece by piece. */
+ * That gives the same bits with all engines, and costs only one collective in the most frequent
+ * case, a scan of one number per rank. Long inputs are gathered piece by piece. */
 
 enum {
     DPARI_SCAN_STACK = 8192,   /* bytes on the stack for the inputs of all ranks */
-    DPARI_SCAN_PIECE = 1 << 20 /* bytes that are gathered at a time if that is too little */
+    DPARI_SCAN_PIECE = 1 << 20 /* bytes that are gathered at a time if they exceed that */
 };
 
 /* The arguments of a scan. */
@@ -18354,7 +18356,7 @@ static DPARI_COLD int dpari_scan_allowed(const dpar_comm *comm, const dpari_scan
     return bytes == 0 || (in && out && (in == out || in >= out + bytes || out >= in + bytes));
 }
 
-/* Scans the next n elements. room: for n elements of each rank. */
+/* Scans the next n elements. room: memory for n elements of each rank. */
 static DPARI_COLD dpar_status dpari_scan_piece(dpar_comm *comm, const dpari_scan_call *scan,
                                                int64_t n, unsigned char *room)
 {
@@ -18443,7 +18445,7 @@ DPAR_API dpar_status dpar_exscan(dpar_comm *comm, const void *in, void *out, int
 
 /* ---- extremes and their locations ---- */
 
-enum { DPARI_LOCATIONS = 128 }; /* pairs at a time */
+enum { DPARI_LOCATIONS = 128 }; /* the most pairs that are reduced at a time */
 
 /* Does what dpar_all_reduce_location does, for n pairs. */
 static DPARI_COLD dpar_status dpari_location_piece(dpar_comm *comm, dpar_location *pairs, int32_t n,

@@ -678,23 +678,23 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
  * of dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
 /* Combines the values that several ranks hold of the same points, which is the reverse of an
- * exchange. Codes that add to points which they share with their neighbours, or to halo cells, call
- * it to complete the sums.
+ * exchange. Call it after adding to shared points or to halo cells, to complete the sums.
  *
  * op: DPAR_SUM, DPAR_MIN or DPAR_MAX.
  *
  * Shared points are the faces, edges and vertices between blocks, in fields with
  * DPAR_HALO_AT_FACES. Afterwards all ranks that hold such a point have the result, with the same
- * bits. Halo cells that an exchange would fill give their values to the owners of these points, and
- * are 0 afterwards. All other points are unchanged, as are halo cells beyond walls and mirrors.
+ * bits. The values of halo cells that an exchange would fill are combined with those of the owners
+ * of these cells, and are 0 afterwards. All other points are unchanged, as are halo cells beyond
+ * walls and mirrors.
  *
- * If no dim has a halo, values are added in the order of the blocks in space, the last dim fastest.
- * Otherwise the owner's value is the first, and those of other ranks follow in the order of
- * dpar_halo_plan_reduce.
+ * If no dim has a halo, values are combined in the order of the blocks in space, the last dim
+ * fastest. Otherwise the owner's value is the first, and those of other ranks follow in the order
+ * of dpar_halo_plan_reduce.
  *
  * Errors are those of dpar_grid_exchange, and DPAR_E_ARG if op is not one of these or the type
- * cannot be combined. Costs one exchange. Fields with shared points in a grid with a
- * halo, or in memory that the CPU cannot reach, cost a second one. */
+ * cannot be combined. Costs one exchange. Fields with shared points in a grid with a halo, or in
+ * memory that the CPU cannot reach, cost a second one. */
 DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op);
 /* Combines the values of several arrays, with one message per neighbour. arrays: [count], 1 to 4096
  * of them. Everything else is as for dpar_grid_reduce. */
@@ -1172,11 +1172,12 @@ enum { DPARI_HX_COMBINE = 0x434f4d42 };
 
 /* A walk over these boxes. Arrays are indexed by dim, then by side: 0 is the low one. */
 typedef struct dpari_hx_shared {
-    int64_t points[DPAR_MAX_DIMS];     /* that this rank holds: its own ones and shared ones */
+    int64_t points[DPAR_MAX_DIMS];     /* number of points that `rank` holds, with shared ones */
     int32_t shared[DPAR_MAX_DIMS][2];  /* 1 if a neighbour holds the outermost points, too */
-    int32_t further[DPAR_MAX_DIMS][2]; /* from this rank's number to that of the neighbour */
-    int32_t dims, rank, gives;
-    int32_t next; /* number of the next candidate */
+    int32_t further[DPAR_MAX_DIMS][2]; /* the neighbour's rank minus `rank` */
+    int32_t dims, rank;
+    int32_t gives; /* 1 in a walk over the boxes that `rank` gives */
+    int32_t next;  /* number of the next candidate */
 } dpari_hx_shared;
 
 /* Begins a walk over the boxes that `rank` takes (DPAR_TRANSFER_SEND, because these plans run as
@@ -1186,8 +1187,8 @@ typedef struct dpari_hx_shared {
 DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_shared *share, const dpar_halo *halo,
                                                 int32_t rank, int32_t direction);
 /* Advances to the next box. Returns 1, or 0 if no box is left. The values of a point are combined
- * in this order. transfer->op is DPAR_COPY if the value replaces that of this rank, and DPAR_SUM if
- * both are combined. */
+ * in the order of the boxes. transfer->op is DPAR_COPY if the values of the box replace those of
+ * the receiver, and DPAR_SUM if they are combined with them. */
 DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *transfer);
 
 /* ==== halo/halo_walk.h ==== */
@@ -3527,20 +3528,21 @@ DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpar
 /* Lists the boxes of plans in which ranks combine shared points.
  *
  * The points of a block are divided into regions: in each dim the lowest points, if a neighbour
- * holds them as well, the highest ones, and those between. A region that is at an end in k dims is
- * held by 2^k blocks. Each of them packs its values for all others. It then combines all values in
- * the order of the blocks in space, so that all get the same bits.
+ * holds them as well, the highest ones in the same case, and those between. A region that is at an
+ * end in k dims is held by 2^k blocks. Each of these blocks packs its values for all others. It
+ * then combines all values in the order of the blocks in space, so that all get the same bits.
  *
- * A block is first or second in this order if at most one other precedes it. It then adds the
- * values of the others to its own, because a + b and b + a have the same bits. Any other block also
- * packs its values for itself, replaces its points by the values of the first block, and adds the
- * packed ones when it is its turn. Blocks across a periodic dim with one part are this rank, too,
- * and get packed values as well.
+ * The first and the second block in this order add the values of the others to their own, because
+ * a + b and b + a have the same bits. Any other block also packs its values for itself, replaces
+ * its points by the values of the first block, and adds the packed values when it is its turn.
+ * Across a periodic dim with one part, the next block is that of the same rank, and its values are
+ * packed as well.
  *
- * A candidate is a region of the receiver and a place in the order of blocks. The giver walks the
- * same candidates, so that both list the boxes between them in the same order. */
+ * A candidate is a region of the receiver and the place of the giver in the order of blocks. Giver
+ * and receiver walk the same candidates, so that both list the boxes between them in the same
+ * order. */
 
-/* Finds the neighbour of this rank on one side of dim d, over parts without cells. */
+/* Finds the neighbour of this rank on one side of dim d, and skips parts without cells. */
 static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_shared *share, const dpar_halo *halo,
                                                int32_t d, int32_t side)
 {
@@ -3587,14 +3589,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_shared *shar
     return DPAR_OK;
 }
 
-/* Describes the box that the block at place `giver` gives to one with this region. Both numbers
- * have a digit for each dim: the region of the receiver is the low one (0), between (1) or the high
- * one (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no
- * such box. */
+/* Describes the box that the block at place `giver` gives for a region of the receiver. `region`
+ * has a digit in base 3 per dim: 0 for the lowest points, 1 for those between, 2 for the highest.
+ * `giver` has a digit in base 2 per dim: 0 if the giver is the lower of two blocks, 1 if it is the
+ * upper one. Returns 1, or 0 if there is no such box. */
 static DPARI_COLD int dpari_hx_share_box(const dpari_hx_shared *share, int32_t region,
                                          int32_t giver, dpar_transfer *transfer)
 {
-    int32_t weight = 1, taker = 0, order = 0; /* the places of both among the holders */
+    int32_t weight = 1, taker = 0, order = 0; /* places of receiver and giver among the holders */
     int32_t d;
     for (d = share->dims - 1; d >= 0; d--, region /= 3, giver /= 2) {
         const int32_t upper = giver % 2, below = region % 3 == 0;
@@ -3607,7 +3609,7 @@ static DPARI_COLD int dpari_hx_share_box(const dpari_hx_shared *share, int32_t r
             }
             continue;
         }
-        if (upper != below && share->gives) { /* the giver is across the end of the receiver */
+        if (upper != below && share->gives) { /* `rank` is the giver, on the other side */
             side = below;
         }
         if (!share->shared[d][side]) {
@@ -8851,9 +8853,10 @@ static int dpari_gx_shares(const dpari_gx *grid, void *const *arrays, int32_t co
 }
 
 /* Without halos, the ranks that hold a point send their values to each other, and one exchange is
- * enough. Otherwise the values go to the owners, and those of shared points come back, because a
- * rank's halo may have points that are shared by others. So do values in memory that the CPU does
- * not reach, where boxes of one exchange are summed in no order. */
+ * enough. Otherwise values are first sent to the owners, and then the results of shared points are
+ * sent back, because a rank's halo may have points that other ranks share. Two exchanges are also
+ * needed in memory that the CPU cannot reach, because there the boxes of one exchange are summed in
+ * no fixed order. */
 DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                            int32_t op)
 {

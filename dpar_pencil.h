@@ -2,8 +2,9 @@
 /* dpar_pencil.h - divides a 3-D array into pencils and transposes them, for FFT codes.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * A pencil has all points along one dim of the array, so that an FFT along that dim needs no other rank. This program
- * writes the global index of each point into pencils along the last dim, and reads them in pencils along the first:
+ * A pencil has all points along one dim of the array, so that an FFT along that dim needs no points of other ranks.
+ * This program numbers the points in pencils along the last dim, transposes them to pencils along the first dim, and
+ * prints a line of each rank:
  *
  *     #include "dpar_pencil.h"
  *     #include <stdio.h>
@@ -18,7 +19,7 @@
  *         desc.size[0] = 4;                                      a[4][6][10] without ranks
  *         desc.size[1] = 6;
  *         desc.size[2] = 10;
- *         desc.type = DPAR_F64;                                  with components 2: complex
+ *         desc.type = DPAR_F64;                                  components 2: complex numbers
  *         if (dpar_pencil_make(world, &desc, &pencil, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
@@ -77,22 +78,22 @@
 
 /* ==== pencil/pencil.h ==== */
 
-/* pencil - divides a 3-D array into pencils, and changes between the directions in which they run,
- * as FFT codes need it (2DECOMP, P3DFFT, cuDecomp).
+/* pencil - divides a 3-D array into pencils along one dim, and transposes them to pencils along
+ * another, as FFT codes do with 2DECOMP, P3DFFT or cuDecomp.
  *
  * The dims of the array are 0, 1 and 2 as in C, the last one contiguous: in a[nz][ny][nx], x is
  * dim 2. A pencil along an axis has all points along that dim, and the other two dims are cut over
- * the ranks of a grid[0] x grid[1]:
+ * a grid of grid[0] x grid[1] ranks:
  *
  *     pencil along      dim 0            dim 1            dim 2
  *     2 (x)             over grid[0]     over grid[1]     whole
  *     1 (y)             over grid[0]     whole            over grid[1]
  *     0 (z)             whole            over grid[0]     over grid[1]
  *
- * so that a transpose between 2 and 1 involves the grid[1] ranks of a row of the grid, and one
- * between 1 and 0 the grid[0] ranks of a column. Rank r is in row r / grid[1] and column
- * r % grid[1]. A grid of P x 1 gives slabs: the pencils along 2 and 1 are then the same. A dim is
- * cut as by DPAR_SPLIT_EVEN.
+ * A transpose between 2 and 1 thus involves the grid[1] ranks in a row of the grid. One between 1
+ * and 0 involves the grid[0] ranks in a column. Rank r is in row r / grid[1] and column
+ * r % grid[1]. A grid of P x 1 gives slabs: pencils along 2 and along 1 then have the same points.
+ * Dims are cut as by DPAR_SPLIT_EVEN.
  *
  *     dpar_pencil_desc desc = {0};
  *     desc.size[0] = nz; desc.size[1] = ny; desc.size[2] = nx;
@@ -109,8 +110,8 @@
  *
  * Everything is planned in dpar_pencil_make. Ranks of a node read each other's arrays in place if
  * these are registered memory (dpar_pencil_array, dpar_comm_alloc), so that each point is copied
- * once. Other arrays are copied to registered memory before. Between nodes, each pair of ranks
- * exchanges one message. */
+ * once. Other arrays are first copied to registered memory. Between nodes, each rank sends one
+ * message to each rank that needs points from it. */
 
 /* The order of the dims of a pencil in memory. */
 enum {
@@ -123,15 +124,15 @@ enum {
  * equal on all ranks, otherwise all get DPAR_E_MISMATCH. */
 typedef struct dpar_pencil_desc {
     int64_t size[3];    /* points along each dim of the whole array, at least 1 */
-    int32_t grid[2];    /* the ranks over which dims are cut; their product must be the number of
-                           ranks. 0 selects one or both */
+    int32_t grid[2];    /* the numbers of ranks over which dims are cut. Their product must be the
+                           number of all ranks. 0 lets dpar choose the number */
     int32_t type;       /* DPAR_F64, ...; any type that has bytes; no default */
     int32_t components; /* elements of each point, 1 to 2^20, adjacent; 0 selects 1. 2 is complex */
     int32_t order;      /* DPAR_PENCIL_GLOBAL_ORDER or DPAR_PENCIL_AXIS_LAST */
-    int32_t measure;    /* how the rest of the grid is selected. 0: the least points that the
-                           busiest rank holds and sends to others on the way from 2 over 1 to 0, a
-                           message counted as 4 KiB. 1: the 8 best grids by this rule are tried on
-                           real arrays, and the fastest is kept; takes some 20 transposes of each */
+    int32_t measure;    /* how dpar chooses the grid. 0: so that the busiest rank holds and sends
+                           the least data in transposes from 2 to 1 and from 1 to 0, where each
+                           message counts as 4 KiB. 1: measures the 8 grids that are best by this
+                           rule, with 20 transposes each, and takes the fastest */
     int32_t tag;        /* of the messages; your own messages between begin and end must have
                            another one */
 } dpar_pencil_desc;
@@ -146,14 +147,14 @@ typedef struct dpar_pencil {
 
 /* Plans all transposes of an array.
  *
- * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field is
- * not allowed, or if comm has a device's memory. Fails with DPAR_E_RANGE if the array has more than
+ * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field has
+ * a wrong value, or if comm has a device's memory. Fails with DPAR_E_RANGE if the array exceeds
  * 2^56 bytes, and with DPAR_E_MISMATCH if ranks pass different descriptors. Also fails with
  * DPAR_E_MEMORY, or with an error of the communicator.
  *
  * More ranks than points along a dim are allowed; some ranks then have no points. Costs O(ranks)
- * and a message to each rank that this one exchanges points with. A plan takes 3 to 6 KiB for each
- * of these ranks, and the bytes of the messages to and from those of other nodes, in memory of
+ * and a message to each rank with which this one exchanges points. A plan takes 3 to 6 KiB for each
+ * of these ranks, and the bytes of the messages to and from other nodes. Its memory is from
  * dpar_comm_alloc. */
 DPAR_API dpar_status dpar_pencil_make(dpar_comm *comm, const dpar_pencil_desc *desc,
                                       dpar_pencil **pencil, dpar_why *why);
@@ -162,16 +163,16 @@ DPAR_API dpar_status dpar_pencil_make(dpar_comm *comm, const dpar_pencil_desc *d
  * status of that transpose. Costs a barrier. */
 DPAR_API dpar_status dpar_pencil_free(dpar_pencil *pencil);
 
-/* Finds out which points this rank has along an axis, and where they are in memory.
+/* Finds out which points this rank's pencil along an axis has, and where they are in memory.
  *
  * axis:   0, 1 or 2, the dim along which the pencil is whole.
  * first:  [3] receives the global index of its first point along each dim.
- * count:  [3] receives its points along each dim, all 0 if it has none.
- * stride: [3] receives the points from one index to the next along each dim, so that the point at
+ * count:  [3] receives its number of points along each dim; all are 0 if it has none.
+ * stride: [3] receives the distance, in points, of neighbours along each dim, so that the point at
  *         first[d] + i[d] is point i[0] * stride[0] + i[1] * stride[1] + i[2] * stride[2].
  *
- * Any of the three may be NULL. Local. Fails with DPAR_E_ARG for another axis, with the message in
- * pencil->comm->why. */
+ * first, count and stride may be NULL. Local. Fails with DPAR_E_ARG for another axis; the message
+ * is in pencil->comm->why. */
 DPAR_API dpar_status dpar_pencil_box(const dpar_pencil *pencil, int32_t axis, int64_t *first,
                                      int64_t *count, int64_t *stride);
 
@@ -181,7 +182,7 @@ DPAR_API dpar_status dpar_pencil_box(const dpar_pencil *pencil, int32_t axis, in
  * Costs O(points). */
 DPAR_API void *dpar_pencil_array(dpar_pencil *pencil);
 
-/* Changes pencils along one axis to pencils along another one, in one step for any two axes.
+/* Transposes pencils along one axis to pencils along any other axis, in one step.
  *
  * in:  this rank's pencil along axis `from`; not changed. May be NULL if it has no points.
  * out: receives its pencil along axis `to`. Must not overlap `in`.
@@ -192,9 +193,11 @@ DPAR_API void *dpar_pencil_array(dpar_pencil *pencil);
  * ended. This rank has then begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if
  * ranks that share memory pass different axes. Fails with DPAR_E_MEMORY if there is no memory for
  * the copy of an array that is not registered. Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h
- * describes. These three break the communicator. The message is in pencil->comm->why.
+ * describes. All errors but DPAR_E_ARG break the communicator. The message is in
+ * pencil->comm->why.
  *
- * Costs O(bytes), once for registered arrays in a node, otherwise two or three times. */
+ * Copies each point once if arrays are registered and ranks share a node, otherwise two or three
+ * times. */
 DPAR_API dpar_status dpar_pencil_transpose(dpar_pencil *pencil, int32_t from, int32_t to,
                                            const void *in, void *out);
 /* Starts a transpose, whose parameters and errors are those of dpar_pencil_transpose. `in` must not
@@ -222,14 +225,14 @@ DPAR_API dpar_status dpar_pencil_end(dpar_pencil *pencil);
 
 /* ==== pencil/pencil_cut.h ==== */
 
-/* pencil_cut - which points each rank has as a pencil along each axis, and which grid of ranks is
- * best. Private. */
+/* pencil_cut - computes which points each rank's pencil along an axis has, and which grids of ranks
+ * are best. Private. */
 
 enum {
-    DPARI_PENCIL_WAYS = 9,            /* 3 * from + to; those with from == to are not used */
+    DPARI_PENCIL_WAYS = 9,            /* way 3 * from + to (pencil_plan.h); from is never to */
     DPARI_PENCIL_MOST_GRIDS = 8,      /* grids that are tried with desc.measure */
-    DPARI_PENCIL_MESSAGE_BYTES = 4096 /* what a message costs beyond its bytes: a microsecond or
-                                         two, at some GB/s */
+    DPARI_PENCIL_MESSAGE_BYTES = 4096 /* cost of a message in addition to its bytes: one or two
+                                         microseconds, at a few GB/s */
 };
 
 /* The array and its cut, equal on all ranks. */
@@ -240,24 +243,23 @@ typedef struct dpari_pencil_cut {
     int32_t order; /* DPAR_PENCIL_x */
 } dpari_pencil_cut;
 
-/* The points of a rank along an axis; all counts are 0 if there are none. Strides are in points. */
+/* The points of a rank's pencil; all counts are 0 if there are none. Strides are in points. */
 typedef struct dpari_pencil_box {
     int64_t first[3], count[3], stride[3];
 } dpari_pencil_box;
 
-/* Computes the box of a rank. O(1). */
+/* Computes the box of a rank's pencil along `axis`. O(1). */
 DPARI_INTERNAL dpari_pencil_box dpari_pencil_box_of(const dpari_pencil_cut *cut, int32_t rank,
                                                     int32_t axis);
-/* Sets the strides of a box to those of an array of its own, with the dims in the order of pencils
- * along `axis`. */
+/* Sets the strides of a box to those of a contiguous array that has only this box, with the dims in
+ * the order of pencils along `axis`. */
 DPARI_INTERNAL void dpari_pencil_pack_strides(const dpari_pencil_cut *cut, int32_t axis,
                                               dpari_pencil_box *box);
 /* Computes the points that two boxes have in common, with strides of 0. Returns their number. */
 DPARI_INTERNAL int64_t dpari_pencil_common(const dpari_pencil_box *a, const dpari_pencil_box *b,
                                            dpari_pencil_box *common);
-/* Lists the best grids of `ranks` ranks, the best one first, at most DPARI_PENCIL_MOST_GRIDS.
- * Numbers of cut->grid that are not 0 are kept. Returns how many there are; 0 if no grid has that
- * many ranks. */
+/* Lists the best grids of `ranks` ranks, the best one first, at most DPARI_PENCIL_MOST_GRIDS. They
+ * have the numbers of cut->grid that are not 0. Returns how many are listed, 0 if no grid fits. */
 DPARI_INTERNAL int32_t dpari_pencil_grids(const dpari_pencil_cut *cut, int32_t ranks,
                                           int32_t (*grid)[2]);
 
@@ -269,8 +271,8 @@ DPARI_INTERNAL int32_t dpari_pencil_grids(const dpari_pencil_cut *cut, int32_t r
 /* A prepared copy. If the same dim is the innermost on both sides, dpari_stride copies runs along
  * it. Otherwise the box is copied in tiles of the two innermost dims. */
 typedef struct dpari_pencil_copy {
-    int64_t to_at, from_at; /* bytes from the begin of an array to the box */
-    int32_t tiled;          /* 1 if it is copied in tiles */
+    int64_t to_at, from_at; /* bytes from the start of an array to the box */
+    int32_t tiled;          /* 1 if the box is copied in tiles */
     int32_t whole[2];       /* 1 if the box is contiguous in `to`, and in `from` */
     int32_t same;           /* 1 if the points have the same order on both sides */
     int64_t bytes;          /* of the box */
@@ -292,24 +294,25 @@ DPARI_INTERNAL void dpari_pencil_run(const dpari_pencil_copy *copy, unsigned cha
 
 /* pencil_plan - the structs of a plan of transposes, and how a transpose runs. Private.
  *
- * A transpose from one axis to another is called a way. In each way a rank exchanges with a peer
+ * A pair of axes, from one to another, is called a way. In each way a rank exchanges with a peer
  * the points that its pencil along one axis has in common with the peer's pencil along the other.
  * ../exchange runs the transpose: waits for peers, publishes that arrays may be read, and posts
- * messages. All ways share its peers and its words, and each has its own table of flows.
+ * messages. All ways use one dpari_exchange, but each has its own table of flows.
  *
  * Peers that share memory read this rank's array in place, or a copy of it if it is not registered.
- * The reference to what they read is in the line of the exchange. They publish when they have read,
- * and the transpose ends after that, so that neither the array nor the copy is read any more. The
- * copy has the same shape as the array, so that the readers do the same in both cases.
+ * They find the array or the copy by the reference in the line of the exchange. They publish that
+ * they have read it, and only then does the transpose end, so that nobody reads it any more. The
+ * copy has the same shape as the array, so that readers need not know which of the two it is.
  *
  * A message holds the points of a box in the order of the sender's pencil. Boxes that are
  * contiguous are sent in place, and received in place if the receiver has the same order. */
 
-/* Where the message to or from a peer is, and the copy that packs or takes the points. */
+/* What this rank gives to a peer, or takes from it, in a way. */
 typedef struct dpari_pencil_side {
-    dpari_pencil_copy *copy; /* NULL if there are no points. give: into a message, or for peers that
-                                share memory into the copy of the array. take: from there */
-    int64_t at;              /* bytes from the begin of the messages; -1 if it is in place */
+    dpari_pencil_copy *copy; /* NULL if there are no points. When giving, copies to the message, or
+                                to the copy of the array for a peer that shares memory. When taking,
+                                copies from the message, or from the peer's array */
+    int64_t at; /* where the message begins in out_messages or in_messages; -1 if it is in place */
 } dpari_pencil_side;
 
 typedef struct dpari_pencil {
@@ -318,9 +321,9 @@ typedef struct dpari_pencil {
     dpari_pencil_cut cut;
     dpari_pencil_side *give, *take;            /* [ways][peers] */
     dpari_exchange_flow *flow;                 /* [ways][peers] */
-    int32_t meets[DPARI_PENCIL_WAYS];          /* 1 if it involves peers that share memory */
+    int32_t meets[DPARI_PENCIL_WAYS];          /* 1 if other peers that share memory take part */
     int32_t lends[DPARI_PENCIL_WAYS];          /* 1 if such a peer reads this rank's array */
-    dpari_pencil_copy *copies;                 /* of all sides */
+    dpari_pencil_copy *copies;                 /* those of `give` and `take` */
     unsigned char *out_messages, *in_messages; /* in memory of dpar_comm_alloc */
     unsigned char *lent;                       /* the copy of an array that is not registered */
     void *owned;                               /* the memory of this struct and its tables */
@@ -795,10 +798,10 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
 
 /* ==== pencil/pencil_cut.c ==== */
 
-/* Computes the boxes of ranks, and chooses the grid of ranks. pencil.h has the table of which dim
- * is cut over which numbers of the grid. */
+/* Computes the boxes of ranks, and finds the best grids of ranks. The table in pencil.h shows which
+ * dim is cut over which number of the grid. */
 
-/* Returns which number of the grid cuts dim d of a pencil, or -1 if the dim is whole. */
+/* Returns over which number of the grid, 0 or 1, dim d of a pencil is cut, or -1 if it is whole. */
 static int32_t dpari_pencil_cut_by(int32_t axis, int32_t d)
 {
     if (d == axis) {
@@ -875,9 +878,9 @@ DPARI_INTERNAL int64_t dpari_pencil_common(const dpari_pencil_box *a, const dpar
     return points;
 }
 
-/* Returns what a grid costs: the points of the busiest rank in its three pencils, and the points
- * and messages that it sends to others on the way from 2 over 1 to 0. The largest share of a dim is
- * that of the first rank. */
+/* Returns the cost of a grid, in points: those in the three pencils of the busiest rank, and those
+ * that it sends in transposes from 2 to 1 and from 1 to 0, with its messages. This is rank 0, which
+ * has the largest part of each dim. */
 static int64_t dpari_pencil_grid_cost(const dpari_pencil_cut *cut, int32_t g0, int32_t g1)
 {
     const int64_t *size = cut->size;
@@ -922,13 +925,13 @@ DPARI_INTERNAL int32_t dpari_pencil_grids(const dpari_pencil_cut *cut, int32_t r
 /* ==== pencil/pencil_copy.c ==== */
 
 /* Copies boxes of points. If the innermost dims of the two sides differ, this is a transpose: rows
- * of a tile are first gathered in a small buffer, so that each line of `from` and of `to` is
- * visited once, and no two lines of a tile can evict each other from the cache if the sizes are
- * powers of 2. */
+ * of a tile are first gathered in a small buffer. Each cache line of `from` and of `to` is then
+ * visited only once, so that lines of a tile cannot evict each other from the cache, as they would
+ * if sizes are powers of 2. */
 
 enum {
     DPARI_PENCIL_TILE = 4096, /* bytes of the buffer */
-    DPARI_PENCIL_TILED = 64   /* points of more bytes are whole lines, which need no tiles */
+    DPARI_PENCIL_TILED = 64   /* larger points fill whole cache lines, and need no tiles */
 };
 
 /* ---- preparing ------------------------------------------------------------------------------- */
@@ -1006,8 +1009,8 @@ DPARI_INTERNAL void dpari_pencil_prepare(dpari_pencil_copy *copy, const int64_t 
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Copies one tile of count[0] x count[1] points. `wide` is the bytes of a point, a constant where
- * this is inlined. */
+/* Copies one tile of count[0] x count[1] points. wide: bytes of a point, a constant after inlining.
+ */
 DPARI_STRIDE_INLINE void dpari_pencil_tile(unsigned char *to, const unsigned char *from,
                                            const int64_t *count, int64_t to_step, int64_t from_step,
                                            int64_t wide)
@@ -1033,7 +1036,7 @@ DPARI_STRIDE_INLINE void dpari_pencil_tile(unsigned char *to, const unsigned cha
     }
 }
 
-/* Copies all tiles. `side` is the points along a tile's two dims. */
+/* Copies all tiles. side: number of points along each of a tile's two dims. */
 DPARI_STRIDE_INLINE void dpari_pencil_tiles(const dpari_pencil_copy *copy, unsigned char *to,
                                             const unsigned char *from, int64_t side, int64_t wide)
 {
@@ -1085,8 +1088,9 @@ static int64_t dpari_pencil_entry(const dpari_pencil *plan, int32_t i)
     return (int64_t)plan->way * plan->x.peers + i;
 }
 
-/* Copies what peers of this node read to registered memory. Returns the reference to it, or 0 if
- * there is no memory, which breaks the communicator, because the other ranks have begun. */
+/* Copies the points that peers of this node read to registered memory. Returns the reference to
+ * this copy. If there is no memory, returns 0 and breaks the communicator, because the other ranks
+ * have begun. */
 static uint64_t dpari_pencil_lend_copy(dpari_pencil *plan)
 {
     const int64_t *bytes = plan->head.bytes;
@@ -1112,7 +1116,7 @@ static uint64_t dpari_pencil_lend_copy(dpari_pencil *plan)
     return dpari_ref(plan->x.world, plan->lent, 1);
 }
 
-/* Publishes where peers of this node read. */
+/* Publishes the reference to the array that peers of this node read, or to its copy. */
 static dpar_status dpari_pencil_pack(void *of, int32_t s)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
@@ -1131,7 +1135,8 @@ static dpar_status dpari_pencil_pack(void *of, int32_t s)
     return ref != 0 ? DPAR_OK : plan->head.comm->status;
 }
 
-/* Returns where the message from peer i arrives, or with `sends` that to it, which is packed. */
+/* Returns where the message from peer i arrives, or if `sends`, the address of the message
+ * to it, which is packed first unless it is sent in place. */
 static unsigned char *dpari_pencil_message(void *of, int32_t s, int32_t i, int sends)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
@@ -1247,7 +1252,7 @@ DPAR_API dpar_status dpar_pencil_begin(dpar_pencil *pencil, int32_t from, int32_
     plan->out = (unsigned char *)out;
     plan->x.flow = plan->flow + (int64_t)plan->way * plan->x.peers;
     plan->x.step[0].meets = plan->meets[plan->way];
-    /* peers compare the way, above the bits of an operation */
+    /* peers compare the way, which is above the bits of the operation */
     return dpari_exchange_begin(&plan->x, DPAR_COPY, (uint64_t)plan->way * (DPARI_EXCHANGE_OP + 1));
 }
 
@@ -1270,18 +1275,18 @@ DPAR_API dpar_status dpar_pencil_transpose(dpar_pencil *pencil, int32_t from, in
 
 /* ==== pencil/pencil.c ==== */
 
-/* Makes plans of transposes: checks descriptions, chooses the grid, finds the peers and what is
- * exchanged with them in each way, and provides the memory. pencil_run.c runs transposes. */
+/* Makes plans of transposes: checks descriptions, chooses the grid, finds the peers and the points
+ * exchanged with them in each way, and allocates the memory. pencil_run.c runs transposes. */
 
 #define DPARI_PENCIL_MOST_BYTES (INT64_C(1) << 56) /* of an array */
 enum {
     DPARI_PENCIL_COMPONENTS = 1 << 20, /* the most components of a point */
-    DPARI_PENCIL_ROUNDS = 5            /* of four transposes, by which a grid is measured */
+    DPARI_PENCIL_ROUNDS = 5            /* rounds of four transposes that measure a grid */
 };
 
 /* ---- descriptions ---------------------------------------------------------------------------- */
 
-/* Checks the fields of a description that are not the array or the grid. */
+/* Checks all fields of a description but size and grid, and that comm can be used. */
 static dpar_status dpari_pencil_check_kind(const dpar_comm *comm, const dpar_pencil_desc *desc,
                                            dpar_why *why)
 {
@@ -1294,13 +1299,13 @@ static dpar_status dpari_pencil_check_kind(const dpar_comm *comm, const dpar_pen
     if ((desc->order != DPAR_PENCIL_GLOBAL_ORDER && desc->order != DPAR_PENCIL_AXIS_LAST) ||
         !dpari_is_flag(desc->measure) || desc->tag < 0) {
         return dpari_wrong(why,
-                           "pencil: order %d, measure %d, tag %d (allowed: DPAR_PENCIL_x, 0 or 1, "
-                           "and 0 or more)",
+                           "pencil: order %d, measure %d, tag %d: order must be DPAR_PENCIL_x, "
+                           "measure 0 or 1, and tag 0 or more",
                            desc->order, desc->measure, desc->tag);
     }
     if (comm->mem && !comm->node && !dpari_world_of(comm)) {
         return dpari_wrong(
-            why, "pencils are in the host's memory, but the communicator sends a device's");
+            why, "pencil: arrays are in the host's memory, but comm sends a device's memory");
     }
     return DPAR_OK;
 }
@@ -1361,13 +1366,13 @@ static DPARI_COLD void dpari_pencil_state(dpari_facts *facts, const void *given)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* True if `way` is one from an axis to another. */
+/* True if `way` is between two different axes. */
 static int dpari_pencil_is_way(int32_t way)
 {
     return way / 3 != way % 3;
 }
 
-/* Counts the boxes that this rank gives to and takes from a rank in all ways. */
+/* Counts the boxes that rank `me` gives to `rank`, and those that it takes from it, in all ways. */
 static int64_t dpari_pencil_count_boxes(const dpari_pencil_cut *cut, int32_t me, int32_t rank)
 {
     dpari_pencil_box common;
@@ -1380,7 +1385,7 @@ static int64_t dpari_pencil_count_boxes(const dpari_pencil_cut *cut, int32_t me,
             n += dpari_pencil_common(&mine, &theirs, &common) > 0;
         }
     }
-    /* what it takes by a way is what it gives by the opposite one */
+    /* it takes in a way what it gives in the opposite one */
     return 2 * n;
 }
 
@@ -1455,7 +1460,7 @@ static void dpari_pencil_set(dpari_pencil *plan, const dpari_pencil_cut *cut, in
     plan->x.self = -1;
 }
 
-/* Lists the ranks with which this one exchanges points in some way, itself included. */
+/* Lists the ranks with which this one exchanges points in any of the ways, itself included. */
 static void dpari_pencil_set_peers(dpari_pencil *plan)
 {
     const int32_t me = plan->x.comm->rank;
@@ -1529,7 +1534,8 @@ static void dpari_pencil_set_copy(const dpari_pencil *plan, dpari_pencil_copy *c
     }
 }
 
-/* Plans what this rank gives to peer i by a way. *used: bytes of the messages so far. */
+/* Plans what this rank gives to peer i in a way. *used: bytes of the messages so far. *next: the
+ * first copy that is not used yet. */
 static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
@@ -1560,7 +1566,7 @@ static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, in
     }
 }
 
-/* Plans what this rank takes from peer i by a way. *used: bytes of the messages so far. */
+/* Plans what this rank takes from peer i in a way, as dpari_pencil_set_give does. */
 static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
@@ -1656,8 +1662,8 @@ static dpar_status dpari_pencil_plan_grid(dpar_comm *comm, const dpari_pencil_cu
 
 /* ---- choosing the grid by measuring ---------------------------------------------------------- */
 
-/* Transposes from 2 over 1 to 0 and back a few times. Sets *seconds to the least time of a round on
- * the slowest rank. */
+/* Transposes from 2 over 1 to 0 and back a few times. Each rank times its fastest round, and
+ * *seconds is the longest of these times. */
 static dpar_status dpari_pencil_time(dpari_pencil *plan, void *a, void *b, double *seconds)
 {
     static const int32_t axis[5] = {2, 1, 0, 1, 2};
@@ -1682,7 +1688,7 @@ static dpar_status dpari_pencil_time(dpari_pencil *plan, void *a, void *b, doubl
     return dpar_all_reduce(comm, &least, seconds, 1, DPAR_F64, DPAR_MAX, NULL);
 }
 
-/* Plans a grid, measures it and frees the plan. Collective. */
+/* Makes a plan for a grid, measures it and frees the plan. Collective. */
 static dpar_status dpari_pencil_try(dpar_comm *comm, const dpari_pencil_cut *cut, int32_t tag,
                                     double *seconds, dpar_why *why)
 {

@@ -115,15 +115,15 @@
  *
  * In some codes own values and ghosts are mixed in one array, for example because a tile is stored
  * with its border. Set mixed_count to the size of the array in place of own_count and ghost_count,
- * and list the places that are sent and received. All other places belong to the rank.
+ * and list the places that are sent and received. All places that are not received are own values.
  *
  *     desc.mixed_count = 6 * 6;               a tile of 4 x 4 values with a border
  *     desc.lists = &lists;                    receive_index has the places of the border
  *
- * Some ghosts may be sent by no rank, such as those of cells outside a wall. Set unsent_ghosts
+ * If no rank sends some of the ghosts, such as those of cells outside a wall, set unsent_ghosts
  * to 1. Exchanges then leave these ghosts as they are, and you fill them.
  *
- * Ids without owners, such as those of the corners of elements, are a third way (desc.shared).
+ * By shared ids, which have no owners, such as those of the corners of elements (desc.shared).
  * There are no ghosts then: an id may occur several times, on one rank and on others, and
  * dpar_points_combine_many replaces all values that have the same id by their sum, in one exchange.
  *
@@ -144,8 +144,8 @@
  * 48 bytes per rank of the communicator.
  *
  * Plans of shared ids also keep 4 bytes for each value whose id occurs several times, and 8 bytes
- * for each sharer of an id, but no lists of runs. dpar_points_make then needs up to 250 bytes per
- * value.
+ * for each sharer of an id, but no lists of runs. dpar_points_make then temporarily needs up to
+ * 250 bytes per value.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -172,7 +172,7 @@ enum {
  * first send_count[0] entries of send_index are the values for peer[0], the next send_count[1]
  * those for peer[1], and so on. In the same way, the first receive_count[0] entries of
  * receive_index are the ghosts that receive the values from peer[0], in the order of that peer's
- * send_index. All arrays are copied. Counts have 64 bits or 32 bits, as your code has them. */
+ * send_index. All arrays are copied. Counts have 64 or 32 bits, as in your code. */
 typedef struct dpar_points_lists {
     int32_t peer_count;
     const int32_t *peer;            /* [peer_count] ranks, each once, in any order; may include this
@@ -186,7 +186,7 @@ typedef struct dpar_points_lists {
                                        own_count + 1, ... With mixed_count it must be set, and may
                                        have any index that is not in send_index */
     const int32_t *send_count32;    /* replaces send_count if your counts have 32 bits */
-    const int32_t *receive_count32; /* replaces receive_count */
+    const int32_t *receive_count32; /* replaces receive_count in the same way */
 } dpar_points_lists;
 
 /* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks must
@@ -195,10 +195,10 @@ typedef struct dpar_points_lists {
 typedef struct dpar_points_desc {
     int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
                                 be 0 to 2^31 - 1 */
-    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order (or as
-                                `shared` says). NULL on
-                                all ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `layout` assigns to this rank */
+    const int64_t *own_id;   /* [own_count] any numbers, in any order, each once in the job (unless
+                                `shared` is set). NULL on all ranks selects consecutive ids from 0,
+                                rank after rank, or the elements that `layout` assigns to this
+                                rank */
     int64_t ghost_count;     /* number of values that this rank reads */
     const int64_t *ghost_id; /* [ghost_count] their ids, which may include own ids */
     const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
@@ -214,7 +214,7 @@ typedef struct dpar_points_desc {
                           one */
     int32_t shared;    /* 1: own_id lists shared ids. Each is 0 or more and may occur any number of
                           times, on one rank and on several; -1 means that a value has no id.
-                          dpar_points_combine_many then combines the values with the same id */
+                          dpar_points_combine_many combines values that have the same id */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
     void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
     int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
@@ -225,10 +225,10 @@ typedef struct dpar_points_desc {
     int32_t unsent_ghosts;     /* 1 allows ghosts that no rank sends: ids that no rank owns, whose
                                   `owner` is then -1, or ghosts that are not in receive_index.
                                   Exchanges leave them as they are, and
-                                  DPAR_POINTS_ORDER_BY_OWNER puts them last. 0: they are an error.
-                                  A mixed array needs no permission */
+                                  DPAR_POINTS_ORDER_BY_OWNER puts them last. 0 makes them an error.
+                                  Not needed with mixed_count */
     const int32_t *own_id32;   /* replaces own_id if your ids have 32 bits */
-    const int32_t *ghost_id32; /* replaces ghost_id */
+    const int32_t *ghost_id32; /* replaces ghost_id in the same way */
 } dpar_points_desc;
 
 /* A vector over own values and ghosts. Zero it, then set type, data and the other fields that you
@@ -268,7 +268,7 @@ typedef struct dpar_points {
  * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
  * owners. Lists fail with DPAR_E_ARG, too, if an index is received twice, or both sent and
  * received, since the result would depend on the order. Fails with DPAR_E_MISMATCH if ranks
- * describe different kinds of plans, or if a rank sends another number of values than its peer
+ * describe different kinds of plans, or if a rank sends more or fewer values than its peer
  * receives. Fails with DPAR_E_RANGE if a rank has more than 2^31 - 1 values, with DPAR_E_MEMORY, or
  * with an error of the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and too small on
  * some rank; why->bytes is then the number that this rank needs.
@@ -338,25 +338,25 @@ DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_p
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op);
 
-/* Starts to combine the values with the same id, which plans of shared ids do (desc.shared). All of
- * these values, on all ranks, become the result. Until dpar_points_end they may be neither read nor
- * written. Values whose id is -1, or that occurs once in the job, are not changed.
+/* Starts to combine the values that have the same id, in plans of shared ids (desc.shared). All
+ * these values, on all ranks, are replaced by the result. Until dpar_points_end they may be neither
+ * read nor written. Values whose id is -1 or occurs only once in the job are not changed.
  *
- * op: DPAR_SUM, DPAR_AVG (the mean), DPAR_PRODUCT, DPAR_MAX or DPAR_MIN; or DPAR_COPY, with which
- *     the first value on the lowest rank replaces all others.
+ * op: DPAR_SUM, DPAR_AVG (the mean), DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, or DPAR_COPY, which replaces
+ *     all values by the first one on the lowest rank that has the id.
  *
- * Values of one rank are combined in the order of their indices, and the results of the ranks in
- * ascending order, so that all ranks get the same bits (except for those of a NaN):
+ * The values of one rank are combined in the order of their indices, and then the results of the
+ * ranks in ascending order of ranks. So all ranks get the same bits (except for those of a NaN):
  *
  *     (rank 0's value 3 op rank 0's value 8) op rank 2's value 5 op rank 7's value 0
  *
- * F16 and BF16 are combined in F32; the result of each rank is rounded, then that of all. A mean is
- * the sum divided by the number of values (integers towards zero). Sums of F64 are fast; anything
- * else takes some 30 ns for each number and id.
+ * F16 and BF16 are combined in F32. The result of each rank is rounded, and then that of all ranks.
+ * A mean is the sum divided by the number of values; for integers it is rounded towards zero. Sums
+ * of F64 are fast. Other types and operations take about 30 ns for each number of each id.
  *
  * Each rank sends its results to all ranks that share their ids, in one message per peer, or
- * through the node's memory. That is best for the nodes of a mesh, which few ranks share. An id
- * that all ranks have makes all of them peers, and costs size - 1 messages per rank; use
+ * through shared memory. This suits the vertices of a mesh, each of which few ranks share. An id
+ * that all ranks have makes all of them peers, and costs size - 1 messages per rank. Use
  * dpar_all_reduce for such values, and give them the id -1.
  *
  * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the
@@ -1013,18 +1013,18 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
 
 /* points_shared - combines the values of shared ids, which have no owner. Private.
  *
- * Each rank combines its own values of an id in place of the first one, and sends the result to all
- * ranks that share the id. When it has those of all others, it combines them in ascending order of
- * ranks, so that all ranks get the same bits, and stores the result at all of its values. Ids that
- * only this rank has are combined while the peers pack theirs.
+ * Each rank combines its own values of an id, stores the result in the first one, and sends it to
+ * all ranks that share the id. When it has received the results of all others, it combines them in
+ * ascending order of ranks, so that all ranks get the same bits, and stores the total in all of its
+ * values. Ids that only this rank has are combined while the peers pack their values.
  *
  * The values for a peer are sorted by id on both sides, so that peers need not exchange lists. */
 
 /* The phases of an exchange. */
 enum {
-    DPARI_PT_FOLD,  /* before packing: values of this rank, into the first one */
-    DPARI_PT_LOCAL, /* values of ids that only this rank has */
-    DPARI_PT_FINAL  /* the first value and those of the peers, whose addresses are in
+    DPARI_PT_FOLD,  /* before packing: combines values of this rank into the first one */
+    DPARI_PT_LOCAL, /* combines the values of ids that only this rank has */
+    DPARI_PT_FINAL  /* combines the first value with those of the peers, whose addresses are in
                        plan->shared.source, into all values of this rank */
 };
 /* Runs a phase for all vectors. */
@@ -1033,7 +1033,7 @@ DPARI_INTERNAL void dpari_pt_combine_shared(const dpari_points *plan, int32_t ph
 /* ==== points/points_widen.h ==== */
 
 /* points_widen - copies the description of a plan in the form that planning uses: ids and counts
- * have 64 bits, and a mixed array has no own values in front. Private. */
+ * have 64 bits, and the places of a mixed array are described as ghosts. Private. */
 
 /* The copy of a description. Zero it before dpari_pt_widen. */
 typedef struct dpari_pt_wide {
@@ -1093,9 +1093,9 @@ DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_poin
  * receives, for plans of shared ids. Private.
  *
  * There are two rounds, each an all-to-all of counts and one of ids. First each rank sends every id
- * that it has, and how many values have it, to the id's home (points_owner.h). Then the home sends
- * the ranks and their numbers of values to all ranks of an id that several have. Both sides of a
- * message then sort its values by the same rule, so that they need not exchange lists. */
+ * that it has, and how many values have it, to the id's home (points_owner.h). If several ranks
+ * have an id, its home then sends all of them the list of these ranks and their numbers of values.
+ * Both sides of a message sort its values by the same rule, so that no lists are exchanged. */
 
 /* Finds the lists of both sides, and sets plan->shared. Collective. All ranks get the same status.
  */
@@ -1647,13 +1647,13 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
 /* Combines the values of shared ids. points_sharers.c makes the records of ids, and points_run.c
  * calls this file while it runs an exchange. Sums of doubles have loops of their own. */
 
-/* One number of the values of the n ids of a record. This rank has `repeats` values of each id;
- * value j of id i is at own + index[j * n + i] * stride. `sharers` ranks share it, or 0 if no other
- * rank has it. */
+/* The n ids of a record, and one number of their values. This rank has `repeats` values of each id;
+ * value j of id i is at own + index[j * n + i] * stride. `sharers` is how many ranks have the id,
+ * this one included, or 0 if no other rank has it. */
 typedef struct dpari_pt_ids {
     int64_t n, repeats, sharers;
     const int32_t *index; /* [repeats][n] */
-    const int32_t *total; /* [n] number of values on all ranks */
+    const int32_t *total; /* [n] number of values on all ranks; only if sharers is not 0 */
     const int32_t *rank;  /* [sharers][n] sources, in ascending order of ranks */
     const int32_t *place; /* [sharers][n] index of the value in the source */
     unsigned char *own;
@@ -1662,7 +1662,7 @@ typedef struct dpari_pt_ids {
     int64_t offset; /* of the number in the values of a source, in bytes */
 } dpari_pt_ids;
 
-/* Reads the record at `at`, which dpari_pt_write_ids has written. Returns its end. */
+/* Reads the record at `at`, which dpari_pt_write_ids has written, and returns its end. */
 static const int32_t *dpari_pt_read_ids(const int32_t *at, dpari_pt_ids *ids)
 {
     ids->n = at[0];
@@ -1675,14 +1675,14 @@ static const int32_t *dpari_pt_read_ids(const int32_t *at, dpari_pt_ids *ids)
     return ids->place + ids->sharers * ids->n;
 }
 
-/* Returns the address of the number in entry k of the sources. */
+/* Returns the address of the number that entry k of `rank` and `place` describes. */
 static const void *dpari_pt_source(const dpari_pt_ids *ids, int64_t k)
 {
     const dpari_pt_side *from = ids->source + ids->rank[k];
     return from->at + ids->offset + ids->place[k] * from->stride;
 }
 
-/* Adds doubles: those of the sources in the last phase, otherwise those of this rank. */
+/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
 DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
 {
     const int64_t n = ids->n, all = ids->repeats * n, stride = ids->stride / 8;
@@ -1744,7 +1744,7 @@ static DPARI_COLD void dpari_pt_combine_ids(const dpari_pt_shared *shared, const
         while (op == DPAR_AVG && phase == DPARI_PT_FINAL && j < ids->total[i]) {
             shared->in[j++] = &zero; /* the sum is divided by the number of values */
         }
-        /* a single value is copied */
+        /* DPAR_COPY passes only the first value, which is copied */
         dpari_kern_reduce(shared->out, (int32_t)outs, shared->in,
                           shared->op == DPAR_COPY ? 1 : (int32_t)j, 1, type, op, 0);
     }
@@ -1774,7 +1774,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_pt_combine_shared(const dpari_points *plan,
     dpari_pt_side *own = plan->shared.source + plan->x.peers, *source;
     const dpari_pt_vector *vector = plan->vector;
     dpari_pt_ids ids;
-    int64_t point = 0; /* of the last vector */
+    int64_t point = 0; /* bytes of a point of the previous vector */
     int32_t v;
     if (plan->shared.local == plan->shared.end) {
         return; /* the vectors may be NULL */
@@ -2446,25 +2446,25 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
  * points_shared.h the order in which values are combined. Called by points.c when a plan is made.
  */
 
-/* What this rank knows while a plan is made. A sharer's rank and its number of values of an id are
- * one number, rank << 32 | values, so that sharers are sorted by rank. */
+/* The data of a search for sharers. A sharer is one number, rank << 32 | values, where `values` is
+ * how many values of the id it has, so that sharers are sorted by rank. */
 typedef struct dpari_pt_search {
     dpari_points *plan;
     dpari_pt_both *both;
-    /* Values of this rank, sorted; key: id, at: local index. In the first value of each id, id is
-     * the index in `sharer` of the first rank that has it. */
+    /* Values of this rank, sorted; key: id, at: local index. In the first item of each id, the
+     * field `id` is the index in `sharer` of the first sharer. */
     dpari_po_item *value, *value_end;
-    /* Who has the ids that this rank shares, sorted; key: id, id: sharer, at: how many values of
-     * lower ids are sent to the sharer, which are as many as it sends. */
+    /* Sharers of the ids that this rank shares, sorted; key: id, id: sharer, at: number of values
+     * of lower ids that are sent to the sharer, which is also the number that it sends. */
     dpari_po_item *sharer, *sharer_end;
-    /* The ids that this rank repeats or shares; key: sharers << 31 | values, at: index in `value`
-     * of the first value, id: the last other sharer, or the index of the first value. */
+    /* Ids that this rank repeats or shares; key: number of sharers << 31 | values, at: index of the
+     * first item in `value`, id: the last other rank, or the first local index if there is none. */
     dpari_po_item *group, *group_end;
     dpari_po_pages pages;
 } dpari_pt_search;
 
 /* Returns the end of the items that have the same key as the first one. */
-DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_alike(dpari_po_item *item, const dpari_po_item *end)
+DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_run_end(dpari_po_item *item, const dpari_po_item *end)
 {
     const int64_t key = item->key;
     while (item < end && item->key == key) {
@@ -2473,8 +2473,9 @@ DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_alike(dpari_po_item *item, const d
     return item;
 }
 
-/* Sends the key and the id of n items to the ranks `at`. Returns what this rank has received,
- * sorted, and sets *end to its end. All ranks get an earlier error. Collective. */
+/* Sends the key and the id of each of n items to rank item->at. Returns the items that this rank
+ * has received, sorted, and sets *end. If *status is an error on a rank, all ranks get it.
+ * Collective. */
 static dpari_po_item *dpari_pt_send_items(dpari_pt_search *search, const dpari_po_item *item,
                                           int64_t n, dpari_po_item **end, dpar_status *status,
                                           dpar_why *why)
@@ -2535,7 +2536,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
     search->value_end = search->value + (to - item);
     search->group = to = item + 2 * most;
     for (a = search->value; a < search->value_end; a = next) {
-        next = dpari_pt_alike(a, search->value_end);
+        next = dpari_pt_run_end(a, search->value_end);
         to->key = a->key;
         to->id = (int64_t)comm->rank << 32 | (next - a);
         to->at = dpari_pt_home(a->key, comm->size);
@@ -2545,7 +2546,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
     for (pass = 0; pass < 2; pass++) { /* counts the answers, then writes them */
         answers = 0;
         for (to = here; to < here_end; to = next) {
-            next = dpari_pt_alike(to, here_end);
+            next = dpari_pt_run_end(to, here_end);
             for (a = to; a < next && next > to + 1; a++) {
                 for (b = to; b < next; b++, answers++) {
                     if (pass > 0) {
@@ -2567,9 +2568,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
     return status;
 }
 
-/* Numbers the values that are sent to each rank, which are as many as it sends, in the order of
- * their ids, and groups the ids that this rank repeats or shares. Returns how many int32_t their
- * records need, and sets *most to the largest number of values that are combined at once. */
+/* Numbers the values that are sent to each rank in the order of their ids (the rank sends as many),
+ * and groups the ids that this rank repeats or shares. Returns how many int32_t their records need,
+ * and sets *most to the largest number of values that are combined at once. */
 DPARI_STATIC_NOINLINE int64_t dpari_pt_group_ids(dpari_pt_search *search, int64_t *most)
 {
     dpari_po_item *value, *next, *sharer = search->sharer, *group = search->group;
@@ -2577,7 +2578,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_pt_group_ids(dpari_pt_search *search, int64_
     *most = 0;
     for (value = search->value; value < search->value_end; value = next) {
         int64_t total = 0, sharers = 0, other = 0;
-        next = dpari_pt_alike(value, search->value_end);
+        next = dpari_pt_run_end(value, search->value_end);
         value->id = sharer - search->sharer;
         for (; sharer < search->sharer_end && sharer->key == value->key; sharer++) {
             const int64_t rank = sharer->id >> 32;
@@ -2641,7 +2642,7 @@ DPARI_STATIC_NOINLINE int32_t *dpari_pt_write_ids(const dpari_pt_search *search,
     return at + n * (repeats - 1 + (sharers > 0 ? 1 + 2 * sharers : 0));
 }
 
-/* Makes the lists and the records from the sharers of this rank's ids. Local. */
+/* Makes the lists and the records of this rank's ids from their sharers. Local. */
 DPARI_STATIC_NOINLINE dpar_status dpari_pt_make_lists(dpari_pt_search *search, int64_t own_count,
                                                       dpar_why *why)
 {

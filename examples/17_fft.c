@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 17 - transforms a wave in three dims by FFTW, over pencils, and finds the single peak.
+/* 17 - transforms a wave in three dims with FFTW on pencils, and checks its single peak.
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/17_fft.c -o build/17 -lfftw3 -lm
  *   build/17 --ranks 4
  *   24 x 20 x 30 points: the peak is at 2 5 3, the error is below 1e-9
@@ -9,7 +9,7 @@
 #include <fftw3.h>
 #include <math.h>
 #include <stdio.h>
-enum { NZ = 24, NY = 20, NX = 30, KZ = 2, KY = 5, KX = 3 }; /* points, and waves in each dim */
+enum { NZ = 24, NY = 20, NX = 30, KZ = 2, KY = 5, KX = 3 }; /* points and waves along each dim */
 
 /* Transforms the lines of a pencil, which are contiguous because of desc.order. */
 static void transform(const dpar_pencil *pencil, int axis, fftw_complex *a)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 18 - particles drift through a periodic box. Each step sends them to their owners, and finds
+/* 18 - lets particles drift through a periodic box. Each step sends them to their owners and finds
  * ghosts. The number of close pairs stays the same, on any number of ranks.
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/18_particles.c -o build/18 && build/18 --ranks 4
  *   400 particles, 1296 close ones before, 1296 after
@@ -43,7 +43,7 @@ static int drift(dpar_comm *world, void *unused)
     if (dpar_particles_make(world, &desc, &particles, &why) < 0) {
         return dpar_fail(world, &why);
     }
-    for (int64_t i = world->rank; i < ALL; i += world->size) { /* anywhere, on any rank */
+    for (int64_t i = world->rank; i < ALL; i += world->size) { /* anywhere, not on their owners */
         for (int64_t d = 0; d < 3; d++) {
             x[arrays.count][d] = (double)((i * 7919 + 1) * (d + 3) * (i + d) % 8192) / 1024.0;
         }

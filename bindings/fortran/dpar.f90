@@ -770,10 +770,10 @@ module dpar
     end type
 
     ! ==== scan ====
-    ! combines the values of this rank with those of all lower ranks, and finds extremes together
-    ! with where they are.
+    ! combines the values of this rank with those of all lower ranks, and finds the smallest or
+    ! largest value together with where it is.
 
-    ! A value, and a number that says where it is, such as the index of a cell or a rank.
+    ! A value, and a number that you choose to describe where it is, such as the index of a cell.
     type, bind(c) :: dpar_location
         real(c_double) :: value = 0.0_c_double
         integer(c_int64_t) :: index = 0
@@ -1162,14 +1162,14 @@ module dpar
         ! local indices of ghosts, each once.
         type(c_ptr) :: receive_index = c_null_ptr
         type(c_ptr) :: send_count32 = c_null_ptr ! replaces send_count if your counts have 32 bits
-        type(c_ptr) :: receive_count32 = c_null_ptr ! replaces receive_count
+        type(c_ptr) :: receive_count32 = c_null_ptr ! replaces receive_count in the same way
     end type
 
     ! The points of this rank. Zero it, then set own_count, and either ids or lists.
     type, bind(c) :: dpar_points_desc
         ! number of values that this rank owns.
         integer(c_int64_t) :: own_count = 0
-        ! [own_count] any numbers, each once in the job, in any order (or as `shared` says).
+        ! [own_count] any numbers, in any order, each once in the job (unless `shared` is set).
         type(c_ptr) :: own_id = c_null_ptr
         integer(c_int64_t) :: ghost_count = 0 ! number of values that this rank reads
         type(c_ptr) :: ghost_id = c_null_ptr ! [ghost_count] their ids, which may include own ids
@@ -1198,7 +1198,7 @@ module dpar
         ! 1 allows ghosts that no rank sends.
         integer(c_int32_t) :: unsent_ghosts = 0
         type(c_ptr) :: own_id32 = c_null_ptr ! replaces own_id if your ids have 32 bits
-        type(c_ptr) :: ghost_id32 = c_null_ptr ! replaces ghost_id
+        type(c_ptr) :: ghost_id32 = c_null_ptr ! replaces ghost_id in the same way
     end type
 
     ! A vector over own values and ghosts.
@@ -1320,8 +1320,8 @@ module dpar
     end type
 
     ! ==== pencil ====
-    ! divides a 3-D array into pencils, and changes between the directions in which they run, as FFT
-    ! codes need it (2DECOMP, P3DFFT, cuDecomp).
+    ! divides a 3-D array into pencils along one dim, and transposes them to pencils along another,
+    ! as FFT codes do with 2DECOMP, P3DFFT or cuDecomp.
 
     ! The order of the dims of a pencil in memory.
     integer(c_int32_t), parameter :: DPAR_PENCIL_GLOBAL_ORDER = 0 ! 0, 1, 2 in all pencils
@@ -1331,13 +1331,14 @@ module dpar
     ! An array and its pencils. Zero it, then set size, type and what you need.
     type, bind(c) :: dpar_pencil_desc
         integer(c_int64_t) :: size(0:2) = 0 ! points along each dim of the whole array, at least 1
-        ! the ranks over which dims are cut.
+        ! the numbers of ranks over which dims are cut.
         integer(c_int32_t) :: grid(0:1) = 0
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; any type that has bytes; no default
         ! elements of each point, 1 to 2^20, adjacent.
         integer(c_int32_t) :: components = 0
         integer(c_int32_t) :: order = 0 ! DPAR_PENCIL_GLOBAL_ORDER or DPAR_PENCIL_AXIS_LAST
-        ! how the rest of the grid is selected.
+        ! how dpar chooses the grid. 0: so that the busiest rank holds and sends the least data in
+        ! transposes from 2 to 1 and from 1 to 0, where each message counts as 4 KiB.
         integer(c_int32_t) :: measure = 0
         ! of the messages; your own messages between begin and end must have another one
         integer(c_int32_t) :: tag = 0
@@ -2454,7 +2455,7 @@ module dpar
 
         ! ==== scan ====
 
-        ! Combines in[count] of ranks 0 to this one elementwise into out[count], in rank order.
+        ! Combines in[count] of rank 0 up to this rank elementwise into out[count], in rank order.
         function dpar_scan(comm, in, out, count, type, op) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2478,8 +2479,8 @@ module dpar
             integer(c_int32_t) :: dpar_exscan
         end function
 
-        ! Finds the smallest or largest of the values pairs[i] of all ranks, for each i, and the
-        ! index that was passed with it.
+        ! Finds, for each i, the smallest or largest pairs[i].value of all ranks, and the index
+        ! passed with it.
         function dpar_all_reduce_location(comm, pairs, count, op) bind(c)
             import
             type(c_ptr), value :: comm
@@ -2900,7 +2901,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_reduce_many
         end function
 
-        ! Starts to combine the values with the same id, which plans of shared ids do (desc.shared).
+        ! Starts to combine the values that have the same id, in plans of shared ids (desc.shared).
         function dpar_points_combine_begin(points, fields, count, op) bind(c)
             import
             type(c_ptr), value :: points
@@ -3094,7 +3095,7 @@ module dpar
             integer(c_int32_t) :: dpar_pencil_free
         end function
 
-        ! Finds out which points this rank has along an axis, and where they are in memory.
+        ! Finds out which points this rank's pencil along an axis has, and where they are in memory.
         function dpar_pencil_box(pencil, axis, first, count, stride) bind(c)
             import
             type(c_ptr), value :: pencil
@@ -3113,7 +3114,7 @@ module dpar
             type(c_ptr) :: dpar_pencil_array
         end function
 
-        ! Changes pencils along one axis to pencils along another one, in one step for any two axes.
+        ! Transposes pencils along one axis to pencils along any other axis, in one step.
         function dpar_pencil_transpose(pencil, from, to, in, out) bind(c)
             import
             type(c_ptr), value :: pencil

@@ -2,11 +2,11 @@
 /* Implements the heaps: each rank allocates from its own extents, without locks, and maps those of
  * other ranks when it needs an address in them. world.h has the memory layout.
  *
- * Memory of users that is released is kept, up to world->kept_most bytes: it stays mapped and
- * allocated from the system, so that the next allocation only has to clear it. Clearing takes about
- * 0.05 ms for each MB, and taking a MB from the system 1 ms. Kept pieces have elements in
- * world->used, because nothing else may be placed there. If an allocation fails, or a piece would
- * exceed the bound, all kept memory is given back. */
+ * Memory that users release is kept, up to world->kept_most bytes. It stays mapped and allocated
+ * from the system, so that the next allocation only has to clear it. Clearing takes about 0.05 ms
+ * per MB, and taking memory from the system 1 ms per MB. Kept pieces have elements in world->used,
+ * because new memory must not be placed there. If an allocation fails, or a released piece would
+ * exceed the limit, all kept memory is returned to the system. */
 #include "heap.h"
 
 #include "../base/base_private.h"
@@ -318,7 +318,7 @@ static DPARI_COLD int32_t dpari_extent_of(const dpari_world *world, int64_t at)
     return i;
 }
 
-/* Gives the memory of a range back to the system, unless it is small. */
+/* Returns the memory of a range to the system, unless it is smaller than 1 MiB. */
 static DPARI_COLD void dpari_heap_drop(const dpari_world *world, int64_t at, int64_t bytes)
 {
 #if defined(__linux__) && defined(MADV_REMOVE)
@@ -334,7 +334,7 @@ static DPARI_COLD void dpari_heap_drop(const dpari_world *world, int64_t at, int
 #endif
 }
 
-/* Gives all kept memory back. */
+/* Returns all kept memory to the system. */
 static DPARI_COLD void dpari_kept_drop(dpari_world *world)
 {
     int32_t n = 0;
@@ -352,8 +352,9 @@ static DPARI_COLD void dpari_kept_drop(dpari_world *world)
     }
 }
 
-/* Finds the smallest kept piece that has `take` bytes. Returns where they begin, at the end of the
- * piece, or -1 if there is no such piece. *index is the piece. */
+/* Finds the smallest kept piece that has `take` bytes at a multiple of `unit`. Returns where they
+ * begin, as close to the end of the piece as possible, and sets *index to its element. Returns -1
+ * if there is no such piece. */
 static DPARI_COLD int64_t dpari_kept_find(const dpari_world *world, int64_t take, int64_t unit,
                                           int32_t *index)
 {
@@ -372,8 +373,8 @@ static DPARI_COLD int64_t dpari_kept_find(const dpari_world *world, int64_t take
     return found;
 }
 
-/* Takes [at, at + take) out of a kept piece and returns the element for it. What precedes and
- * follows it stays kept. */
+/* Takes [at, at + take) out of a kept piece and returns its element. The parts of the piece before
+ * and after it stay kept. */
 static DPARI_COLD dpari_used *dpari_kept_take(dpari_world *world, int32_t index, int64_t at,
                                               int64_t take)
 {
@@ -397,15 +398,15 @@ static DPARI_COLD dpari_used *dpari_kept_take(dpari_world *world, int32_t index,
     return u;
 }
 
-/* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with and
- * without large pages stay apart, because asking for large pages again would take as long. */
+/* Keeps an allocation, and joins it to kept pieces directly before and after it. Pieces with large
+ * pages are not joined to others, because large pages would have to be requested again for all. */
 static DPARI_COLD void dpari_kept_add(dpari_world *world, int32_t index, const dpari_own *e)
 {
     dpari_used *u = &world->used[index];
     u->kept = 1;
     u->users = 0;
     world->kept += u->bytes;
-    /* two turns: the first joins the piece that follows, the second the one that precedes */
+    /* the first round joins the piece that follows, the second the piece that precedes */
     for (int32_t i = index; i >= index - 1 && i >= 0; i--) {
         u = &world->used[i];
         if (i + 1 < world->used_count && u[0].kept && u[1].kept && u[0].large == u[1].large &&
@@ -417,9 +418,9 @@ static DPARI_COLD void dpari_kept_add(dpari_world *world, int32_t index, const d
     }
 }
 
-/* True if an allocation is to be kept when it is released. Where the process has a limit on
- * addresses, an extent that has more of them than may be kept is unmapped as soon as it is empty.
- */
+/* True if an allocation is kept when it is released. If the process has a limit on addresses, no
+ * part of an extent larger than DPARI_KEPT_MOST is kept, so that the extent is unmapped once it is
+ * empty. */
 static DPARI_COLD int dpari_is_kept(const dpari_world *world, const dpari_used *u,
                                     const dpari_own *e)
 {
@@ -459,7 +460,7 @@ static DPARI_COLD dpari_used *dpari_heap_new(dpari_world *world, int64_t take)
     return u;
 }
 
-/* Allocates `take` bytes, whole pages. Returns the element, or NULL; see world->lacks. */
+/* Allocates `take` bytes, which are whole pages. Returns the element, or NULL; see world->lacks. */
 static DPARI_COLD dpari_used *dpari_heap_find_or_new(dpari_world *world, int64_t take, int purpose)
 {
     const int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : dpari_os_page();

@@ -22,15 +22,15 @@ DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uin
 
 /* Returns the offset in the file at which the range for this rank's heap begins. */
 DPARI_INTERNAL int64_t dpari_part_begin(const dpari_world *world);
-/* What memory of a heap is for. Scratch is not zeroed and not in core files. All but the library's
- * own memory counts against heap_bytes. */
+/* What memory of a heap is for. Scratch memory is not zeroed. Only user memory is in core files.
+ * The library's own memory does not count against heap_bytes. */
 enum { DPARI_HEAP_LIBRARY, DPARI_HEAP_USER, DPARI_HEAP_SCRATCH };
 /* Allocates memory in this rank's heap, which all ranks can reach. purpose: DPARI_HEAP_x. Fails
  * with DPAR_E_MEMORY and sets world->lacks and world->number. */
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int purpose,
                                             void **memory);
-/* Releases memory. Some of it is kept for later allocations, which then need no system call and
- * cause no page faults. */
+/* Releases memory. Some user and scratch memory is kept for later allocations, which then take no
+ * new memory from the system and cause no page faults. */
 DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
 /* Appends the reason of the last failed allocation, with numbers. If world is NULL or world->lacks
  * is DPARI_LACKS_NOTHING, private memory could not be allocated. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Implements scans by an all-gather of the inputs, which each rank then combines in rank order.
- * That gives the same bits with all engines, and costs one collective where scans are used most,
- * for one number of each rank. Long inputs are gathered piece by piece. */
+ * That gives the same bits with all engines, and costs only one collective in the most frequent
+ * case, a scan of one number per rank. Long inputs are gathered piece by piece. */
 #include "scan.h"
 
 #include "../base/arith.h"
@@ -16,7 +16,7 @@
 
 enum {
     DPARI_SCAN_STACK = 8192,   /* bytes on the stack for the inputs of all ranks */
-    DPARI_SCAN_PIECE = 1 << 20 /* bytes that are gathered at a time if that is too little */
+    DPARI_SCAN_PIECE = 1 << 20 /* bytes that are gathered at a time if they exceed that */
 };
 
 /* The arguments of a scan. */
@@ -42,7 +42,7 @@ static DPARI_COLD int dpari_scan_allowed(const dpar_comm *comm, const dpari_scan
     return bytes == 0 || (in && out && (in == out || in >= out + bytes || out >= in + bytes));
 }
 
-/* Scans the next n elements. room: for n elements of each rank. */
+/* Scans the next n elements. room: memory for n elements of each rank. */
 static DPARI_COLD dpar_status dpari_scan_piece(dpar_comm *comm, const dpari_scan_call *scan,
                                                int64_t n, unsigned char *room)
 {
@@ -131,7 +131,7 @@ DPAR_API dpar_status dpar_exscan(dpar_comm *comm, const void *in, void *out, int
 
 /* ---- extremes and their locations ---- */
 
-enum { DPARI_LOCATIONS = 128 }; /* pairs at a time */
+enum { DPARI_LOCATIONS = 128 }; /* the most pairs that are reduced at a time */
 
 /* Does what dpar_all_reduce_location does, for n pairs. */
 static DPARI_COLD dpar_status dpari_location_piece(dpar_comm *comm, dpar_location *pairs, int32_t n,

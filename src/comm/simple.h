@@ -103,8 +103,8 @@ DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
  *     dpar_require(world, dpar_grid_make(world, &desc, &grid, NULL), NULL);
  *     dpar_require(world, dpar_grid_exchange(grid, u), NULL);
  *
- * Pass the call's own why if it makes the communicator or frees it: comm is NULL then, and the
- * message would be lost.
+ * If the call makes or frees the communicator, pass NULL for comm and the `why` that you passed to
+ * the call, otherwise the message is lost:
  *
  *     dpar_require(NULL, dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), &why);
  *
@@ -124,15 +124,15 @@ DPAR_API double dpar_min(dpar_comm *comm, double x);
 DPAR_API double dpar_sum(dpar_comm *comm, double x);
 /* Computes the mean of x over all ranks, otherwise as dpar_max. */
 DPAR_API double dpar_mean(dpar_comm *comm, double x);
-/* Computes the largest x of all ranks, otherwise as dpar_max, and finds where it is.
+/* Computes the largest x of all ranks as dpar_max does, and finds where it is.
  *
  * index: input, a number that says where this rank's x is, such as the index of a cell or the rank.
- *        Receives that of the largest x, the lowest one if several ranks have this x. If an x is
- *        NaN, it is the lowest index passed with a NaN. After an error it is undefined.
+ *        Receives the index of the largest x, or the lowest one if several ranks have it. If any x
+ *        is NaN, receives the lowest index passed with a NaN. Undefined after an error.
  *
  * Costs two all-reduces of 8 bytes. scan.h has the form for many values. */
 DPAR_API double dpar_max_location(dpar_comm *comm, double x, int64_t *index);
-/* Computes the smallest x of all ranks and where it is, otherwise as dpar_max_location. */
+/* Computes the smallest x of all ranks and finds where it is, otherwise as dpar_max_location. */
 DPAR_API double dpar_min_location(dpar_comm *comm, double x, int64_t *index);
 /* Numbers elements in rank order: returns the global index of the first of this rank's `count`
  * elements, which is the sum of the counts of all lower ranks. Returns -1 after an error, which

@@ -8,11 +8,11 @@
 #include "../index/mesh.h"
 
 /* Writes n numbers with a separator between them. */
-static void dpari_gx_put_list(dpar_text *text, const int64_t *v, int32_t n, const char *by)
+static void dpari_gx_put_list(dpar_text *text, const int64_t *v, int32_t n, const char *separator)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_text_print(text, "%s%ld", i > 0 ? by : "", v[i]);
+        dpari_text_print(text, "%s%ld", i > 0 ? separator : "", v[i]);
     }
 }
 
@@ -30,8 +30,8 @@ static void dpari_gx_put_cells(dpar_text *text, const dpar_layout *cells, int32_
     dpari_text_print(text, "%ld..%ld", first[d], first[d] + count[d] - 1);
 }
 
-/* Writes the ranks of the last two dims as a table, for one part of each of the other dims (coord).
- * The last dim runs to the right. */
+/* Writes a table of the ranks along the last two dims, of which the last one runs to the right.
+ * coord: the part in each of the other dims. */
 static void dpari_gx_put_table(dpar_text *text, const dpar_grid *grid, const dpar_layout *cells,
                                int32_t *coord)
 {
@@ -84,14 +84,14 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
         }
     }
     dpar_text_put(out, "\n");
-    do { /* for each part of the dims before the last two */
+    do { /* for each combination of parts of the dims before the last two */
         for (d = 0; d < grid->dims - 2; d++) {
             dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
             dpari_gx_put_cells(out, &halo->grid, d, coord[d]);
         }
         dpar_text_put(out, grid->dims > 2 ? "\n" : "");
         dpari_gx_put_table(out, grid, &halo->grid, coord);
-        for (k = grid->dims - 3; k >= 0; k--) { /* next part; the last of these dims is fastest */
+        for (k = grid->dims - 3; k >= 0; k--) { /* next one; the last of these dims is fastest */
             coord[k]++;
             if (coord[k] < grid->parts[k]) {
                 break;

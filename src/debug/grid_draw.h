@@ -9,9 +9,9 @@
 #include "../base/text.h"
 #include "../halo/grid.h"
 
-/* Draws which rank owns which cells, as text. The first line describes the grid. Then there is one
- * table for each part of the dims before the last two. It shows which ranks own the cells of the
- * last two dims. Draws nothing if a pointer is NULL. Local. Costs O(ranks). */
+/* Draws which rank owns which cells, as text. The first line describes the grid. A table follows
+ * for each combination of parts of the dims before the last two. It shows which ranks own the cells
+ * in the last two dims. Draws nothing if a pointer is NULL. Local. Costs O(ranks). */
 DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
 
 #endif

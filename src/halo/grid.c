@@ -274,9 +274,10 @@ static int dpari_gx_shares(const dpari_gx *grid, void *const *arrays, int32_t co
 }
 
 /* Without halos, the ranks that hold a point send their values to each other, and one exchange is
- * enough. Otherwise the values go to the owners, and those of shared points come back, because a
- * rank's halo may have points that are shared by others. So do values in memory that the CPU does
- * not reach, where boxes of one exchange are summed in no order. */
+ * enough. Otherwise values are first sent to the owners, and then the results of shared points are
+ * sent back, because a rank's halo may have points that other ranks share. Two exchanges are also
+ * needed in memory that the CPU cannot reach, because there the boxes of one exchange are summed in
+ * no fixed order. */
 DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                            int32_t op)
 {

@@ -268,23 +268,23 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
  * of dpar_halo_plan_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
 /* Combines the values that several ranks hold of the same points, which is the reverse of an
- * exchange. Codes that add to points which they share with their neighbours, or to halo cells, call
- * it to complete the sums.
+ * exchange. Call it after adding to shared points or to halo cells, to complete the sums.
  *
  * op: DPAR_SUM, DPAR_MIN or DPAR_MAX.
  *
  * Shared points are the faces, edges and vertices between blocks, in fields with
  * DPAR_HALO_AT_FACES. Afterwards all ranks that hold such a point have the result, with the same
- * bits. Halo cells that an exchange would fill give their values to the owners of these points, and
- * are 0 afterwards. All other points are unchanged, as are halo cells beyond walls and mirrors.
+ * bits. The values of halo cells that an exchange would fill are combined with those of the owners
+ * of these cells, and are 0 afterwards. All other points are unchanged, as are halo cells beyond
+ * walls and mirrors.
  *
- * If no dim has a halo, values are added in the order of the blocks in space, the last dim fastest.
- * Otherwise the owner's value is the first, and those of other ranks follow in the order of
- * dpar_halo_plan_reduce.
+ * If no dim has a halo, values are combined in the order of the blocks in space, the last dim
+ * fastest. Otherwise the owner's value is the first, and those of other ranks follow in the order
+ * of dpar_halo_plan_reduce.
  *
  * Errors are those of dpar_grid_exchange, and DPAR_E_ARG if op is not one of these or the type
- * cannot be combined. Costs one exchange. Fields with shared points in a grid with a
- * halo, or in memory that the CPU cannot reach, cost a second one. */
+ * cannot be combined. Costs one exchange. Fields with shared points in a grid with a halo, or in
+ * memory that the CPU cannot reach, cost a second one. */
 DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op);
 /* Combines the values of several arrays, with one message per neighbour. arrays: [count], 1 to 4096
  * of them. Everything else is as for dpar_grid_reduce. */

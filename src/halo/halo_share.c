@@ -2,21 +2,22 @@
 /* Lists the boxes of plans in which ranks combine shared points.
  *
  * The points of a block are divided into regions: in each dim the lowest points, if a neighbour
- * holds them as well, the highest ones, and those between. A region that is at an end in k dims is
- * held by 2^k blocks. Each of them packs its values for all others. It then combines all values in
- * the order of the blocks in space, so that all get the same bits.
+ * holds them as well, the highest ones in the same case, and those between. A region that is at an
+ * end in k dims is held by 2^k blocks. Each of these blocks packs its values for all others. It
+ * then combines all values in the order of the blocks in space, so that all get the same bits.
  *
- * A block is first or second in this order if at most one other precedes it. It then adds the
- * values of the others to its own, because a + b and b + a have the same bits. Any other block also
- * packs its values for itself, replaces its points by the values of the first block, and adds the
- * packed ones when it is its turn. Blocks across a periodic dim with one part are this rank, too,
- * and get packed values as well.
+ * The first and the second block in this order add the values of the others to their own, because
+ * a + b and b + a have the same bits. Any other block also packs its values for itself, replaces
+ * its points by the values of the first block, and adds the packed values when it is its turn.
+ * Across a periodic dim with one part, the next block is that of the same rank, and its values are
+ * packed as well.
  *
- * A candidate is a region of the receiver and a place in the order of blocks. The giver walks the
- * same candidates, so that both list the boxes between them in the same order. */
+ * A candidate is a region of the receiver and the place of the giver in the order of blocks. Giver
+ * and receiver walk the same candidates, so that both list the boxes between them in the same
+ * order. */
 #include "halo_share.h"
 
-/* Finds the neighbour of this rank on one side of dim d, over parts without cells. */
+/* Finds the neighbour of this rank on one side of dim d, and skips parts without cells. */
 static DPARI_COLD void dpari_hx_find_neighbour(dpari_hx_shared *share, const dpar_halo *halo,
                                                int32_t d, int32_t side)
 {
@@ -63,14 +64,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_share_begin(dpari_hx_shared *shar
     return DPAR_OK;
 }
 
-/* Describes the box that the block at place `giver` gives to one with this region. Both numbers
- * have a digit for each dim: the region of the receiver is the low one (0), between (1) or the high
- * one (2), and the giver is the lower (0) or the upper (1) of two blocks. Returns 0 if there is no
- * such box. */
+/* Describes the box that the block at place `giver` gives for a region of the receiver. `region`
+ * has a digit in base 3 per dim: 0 for the lowest points, 1 for those between, 2 for the highest.
+ * `giver` has a digit in base 2 per dim: 0 if the giver is the lower of two blocks, 1 if it is the
+ * upper one. Returns 1, or 0 if there is no such box. */
 static DPARI_COLD int dpari_hx_share_box(const dpari_hx_shared *share, int32_t region,
                                          int32_t giver, dpar_transfer *transfer)
 {
-    int32_t weight = 1, taker = 0, order = 0; /* the places of both among the holders */
+    int32_t weight = 1, taker = 0, order = 0; /* places of receiver and giver among the holders */
     int32_t d;
     for (d = share->dims - 1; d >= 0; d--, region /= 3, giver /= 2) {
         const int32_t upper = giver % 2, below = region % 3 == 0;
@@ -83,7 +84,7 @@ static DPARI_COLD int dpari_hx_share_box(const dpari_hx_shared *share, int32_t r
             }
             continue;
         }
-        if (upper != below && share->gives) { /* the giver is across the end of the receiver */
+        if (upper != below && share->gives) { /* `rank` is the giver, on the other side */
             side = below;
         }
         if (!share->shared[d][side]) {

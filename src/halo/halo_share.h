@@ -14,11 +14,12 @@ enum { DPARI_HX_COMBINE = 0x434f4d42 };
 
 /* A walk over these boxes. Arrays are indexed by dim, then by side: 0 is the low one. */
 typedef struct dpari_hx_shared {
-    int64_t points[DPAR_MAX_DIMS];     /* that this rank holds: its own ones and shared ones */
+    int64_t points[DPAR_MAX_DIMS];     /* number of points that `rank` holds, with shared ones */
     int32_t shared[DPAR_MAX_DIMS][2];  /* 1 if a neighbour holds the outermost points, too */
-    int32_t further[DPAR_MAX_DIMS][2]; /* from this rank's number to that of the neighbour */
-    int32_t dims, rank, gives;
-    int32_t next; /* number of the next candidate */
+    int32_t further[DPAR_MAX_DIMS][2]; /* the neighbour's rank minus `rank` */
+    int32_t dims, rank;
+    int32_t gives; /* 1 in a walk over the boxes that `rank` gives */
+    int32_t next;  /* number of the next candidate */
 } dpari_hx_shared;
 
 /* Begins a walk over the boxes that `rank` takes (DPAR_TRANSFER_SEND, because these plans run as
@@ -28,8 +29,8 @@ typedef struct dpari_hx_shared {
 DPARI_INTERNAL dpar_status dpari_hx_share_begin(dpari_hx_shared *share, const dpar_halo *halo,
                                                 int32_t rank, int32_t direction);
 /* Advances to the next box. Returns 1, or 0 if no box is left. The values of a point are combined
- * in this order. transfer->op is DPAR_COPY if the value replaces that of this rank, and DPAR_SUM if
- * both are combined. */
+ * in the order of the boxes. transfer->op is DPAR_COPY if the values of the box replace those of
+ * the receiver, and DPAR_SUM if they are combined with them. */
 DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *transfer);
 
 #endif

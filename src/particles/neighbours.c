@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Sends bytes to neighbours, of which only the sender knows how many.
+/* Exchanges messages with neighbours if only the sender of each one knows its length.
  *
  * ../exchange runs the exchange. For each neighbour a rank has two pieces of memory, which
- * exchanges use alternately, and for each of them an entry that says where it is and how many bytes
- * it holds. Neighbours that share memory read the entry, and then the bytes in place. A rank packs
- * into a piece again in the exchange after the next. By then all neighbours are ready for the next
- * exchange, so that they no longer read what the piece held. For the same reason a piece may be
- * replaced by a larger one without a wait.
+ * exchanges use in turn, and for each piece an entry that says where it is and how many bytes it
+ * holds. Neighbours that share memory read the entry, and then the bytes in place. A rank packs
+ * into a piece again after one exchange in between. That exchange has ended only when all
+ * neighbours were ready for it, so that they no longer read the old contents of the piece. For the
+ * same reason a piece may be replaced by a larger one without waiting.
  *
  * A piece begins with a head of 64 bytes, which holds the number of bytes that follow. A neighbour
  * that does not share memory gets a message with the head and the first bytes. Sender and receiver
- * both know how long it is, because both know what was sent in the exchange before. The receiver
- * finds in the head whether more bytes follow in a second message, which is the second step of the
- * exchange. */
+ * both know the length of this message, because both know how many bytes were sent in the exchange
+ * before. The head shows the receiver whether more bytes follow in a second message, which is the
+ * second step of the exchange. */
 #include "neighbours.h"
 
 #include "../base/base_private.h"
@@ -27,12 +27,12 @@
 
 enum {
     DPARI_NB_HEAD = DPARI_LINE, /* bytes of a piece before the data */
-    DPARI_NB_FIRST = 448,       /* bytes of data that every message has space for */
+    DPARI_NB_FIRST = 448,       /* bytes of data for which every first message has space */
     DPARI_NB_MOST = 4096        /* the most neighbours of a rank */
 };
 #define DPARI_NB_BYTES (INT64_C(1) << 40) /* the most bytes to a neighbour */
 
-/* Says where a piece is, for a neighbour that shares memory. It has a cache line of its own. */
+/* Says where a piece is, for a neighbour that shares memory. Each entry fills a cache line. */
 typedef struct dpari_nb_entry {
     uint64_t ref;
     int64_t bytes;
@@ -47,13 +47,13 @@ typedef struct dpari_nb_piece {
 /* What is known about a neighbour, in addition to its dpari_exchange_peer. */
 typedef struct dpari_nb_peer {
     dpari_nb_piece out[2];
-    dpari_nb_piece in;                /* where its messages arrive */
-    int64_t said[DPARI_NB_CHANNELS];  /* bytes that were sent to it in the exchange before */
-    int64_t heard[DPARI_NB_CHANNELS]; /* and received from it */
-    int64_t first_in;                 /* length of its first message in this exchange */
-    int64_t first_out;                /* and of the one to it */
-    const dpari_nb_entry *entry;      /* its entries for this rank; NULL without shared memory */
-    uint64_t ref[2];                  /* the pieces that were mapped last */
+    dpari_nb_piece in;                   /* where its messages arrive */
+    int64_t last_out[DPARI_NB_CHANNELS]; /* bytes sent to it by the last exchange of each channel */
+    int64_t last_in[DPARI_NB_CHANNELS];  /* and bytes received from it */
+    int64_t first_in;                    /* length of its first message in this exchange */
+    int64_t first_out;                   /* and of the one to it */
+    const dpari_nb_entry *entry;         /* its entries for this rank; NULL without shared memory */
+    uint64_t ref[2];                     /* the pieces that were mapped last */
     const unsigned char *mapped[2];
 } dpari_nb_peer;
 
@@ -82,7 +82,7 @@ static dpar_comm *dpari_nb_memory(const dpari_neighbours *plan)
     return plan->x.world ? plan->x.node : plan->head.comm;
 }
 
-/* Returns the length of the first message after `last` bytes of data were sent. */
+/* Returns the length of a first message if the last exchange has sent `last` bytes of data. */
 static int64_t dpari_nb_agreed(int64_t last)
 {
     return DPARI_NB_HEAD + dpari_exchange_lines(last + last / 8 + DPARI_NB_FIRST);
@@ -90,7 +90,7 @@ static int64_t dpari_nb_agreed(int64_t last)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Replaces a piece by one of at least `bytes` bytes, of which it keeps the first `keep`. */
+/* Replaces a piece by one of at least `bytes` bytes, and copies the first `keep` bytes to it. */
 static DPARI_COLD dpar_status dpari_nb_grow(dpari_neighbours *plan, dpari_nb_piece *piece,
                                             int64_t bytes, int64_t keep)
 {
@@ -128,7 +128,7 @@ static dpar_status dpari_nb_reserve(dpari_neighbours *plan, int32_t k, int64_t b
     int64_t need = DPARI_NB_HEAD + bytes;
     int32_t c;
     for (c = 0; c < DPARI_NB_CHANNELS && dpari_exchange_sends(&plan->x, k); c++) {
-        need = dpari_most(need, dpari_nb_agreed(peer->said[c]));
+        need = dpari_most(need, dpari_nb_agreed(peer->last_out[c]));
     }
     if (piece->at && piece->bytes >= need) {
         return DPAR_OK;
@@ -144,8 +144,8 @@ DPAR_API void *dpar_neighbours_buffer(dpar_neighbours *neighbours, int32_t k, in
     }
     if (k < 0 || k >= neighbours->count || bytes < 0 || bytes > DPARI_NB_BYTES) {
         (void)dpari_comm_wrong(neighbours->comm,
-                               "dpar_neighbours_buffer: neighbour %d (0 to %d), %ld bytes (0 to "
-                               "2^40): out of range",
+                               "dpar_neighbours_buffer: neighbour %d is not 0 to %d, or %ld bytes "
+                               "are not 0 to 2^40",
                                k, neighbours->count - 1, bytes);
         return NULL;
     }
@@ -192,8 +192,8 @@ static dpar_status dpari_nb_take_shared(dpari_neighbours *plan, int32_t i)
     return DPAR_OK;
 }
 
-/* Reads the head of a message that has arrived. If it says that more follows, makes the second step
- * receive that. */
+/* Reads the head of a message that has arrived. If more bytes follow, makes the second step receive
+ * them. */
 static dpar_status dpari_nb_take_message(dpari_neighbours *plan, int32_t i)
 {
     dpari_nb_peer *peer = &plan->peer[i];
@@ -207,7 +207,7 @@ static dpar_status dpari_nb_take_message(dpari_neighbours *plan, int32_t i)
                                     plan->x.peer[i].rank, plan->x.tag);
     }
     if (plan->channel >= 0) {
-        peer->heard[plan->channel] = bytes;
+        peer->last_in[plan->channel] = bytes;
     } else if (DPARI_NB_HEAD + bytes != peer->first_in) {
         return dpari_comm_wrong_all(plan->head.comm, DPAR_E_MISMATCH,
                                     "neighbours: rank %d sends %ld bytes, but rank %d expects %ld",
@@ -258,9 +258,9 @@ static dpar_status dpari_nb_prepare_messages(dpari_neighbours *plan, int32_t i, 
         peer->first_out = DPARI_NB_HEAD + bytes;
         peer->first_in = DPARI_NB_HEAD + kind->in_bytes[i];
     } else {
-        peer->first_out = dpari_nb_agreed(peer->said[kind->channel]);
-        peer->first_in = dpari_nb_agreed(peer->heard[kind->channel]);
-        peer->said[kind->channel] = bytes;
+        peer->first_out = dpari_nb_agreed(peer->last_out[kind->channel]);
+        peer->first_in = dpari_nb_agreed(peer->last_in[kind->channel]);
+        peer->last_out[kind->channel] = bytes;
     }
     dpari_elements_bits(piece->at, &bytes, 8);
     first->out_bytes[0] = peer->first_out;
@@ -309,7 +309,7 @@ DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const 
     return status == DPAR_OK ? dpari_exchange_advance(&plan->x, 1) : status;
 }
 
-/* Copies what is not packed in place. */
+/* Checks `bytes`, and copies the bytes for neighbour k to its piece unless they are there. */
 static dpar_status dpari_nb_pack(dpari_neighbours *plan, int32_t k, const void *out, int64_t bytes)
 {
     dpari_nb_piece *piece = &plan->peer[k].out[dpari_nb_turn(plan)];
@@ -378,8 +378,10 @@ static dpar_status dpari_nb_check(const dpar_comm *comm, const dpar_neighbours_d
     }
     for (i = 0; i < desc->count; i++) {
         if (desc->rank[i] < 0 || desc->rank[i] >= comm->size) {
-            return dpari_wrong(why, "dpar_neighbours_make: neighbour %d is rank %d of %d", i,
-                               desc->rank[i], comm->size);
+            return dpari_wrong(why,
+                               "dpar_neighbours_make: neighbour %d is rank %d, but there are %d "
+                               "ranks",
+                               i, desc->rank[i], comm->size);
         }
         for (k = 0; k < i; k++) {
             if (desc->rank[k] == desc->rank[i]) {
@@ -431,7 +433,7 @@ static dpar_status dpari_nb_alloc(dpari_neighbours *plan, const dpar_neighbours_
     return DPAR_OK;
 }
 
-/* Sets what does not depend on the other ranks. */
+/* Sets the fields that do not depend on other ranks. */
 static void dpari_nb_set(dpari_neighbours *plan, const dpar_neighbours_desc *desc)
 {
     int32_t i;
@@ -464,8 +466,8 @@ static void dpari_nb_set(dpari_neighbours *plan, const dpar_neighbours_desc *des
     plan->x.step[1].alone = 1;
 }
 
-/* Finds out which number this rank has among the neighbours of each neighbour. Fails if a rank
- * lists another that does not list it. Collective. */
+/* Finds out which number this rank has among the neighbours of each of its neighbours. Fails if a
+ * rank lists another one that does not list it. Collective. */
 static dpar_status dpari_nb_numbers(dpari_neighbours *plan, dpar_why *why)
 {
     dpar_comm *comm = plan->head.comm;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* neighbours - sends bytes to neighbour ranks, of which only the sender knows how many. The counts
- * and the data travel in one call, to the neighbours alone.
+/* neighbours - exchanges messages with neighbour ranks if only the sender of each one knows its
+ * length. One call sends lengths and data, and only neighbours take part.
  *
  *     desc.count = 2;
  *     desc.rank = left_and_right;
@@ -11,12 +11,12 @@
  *     dpar_neighbours_exchange(neighbours, out, out_bytes);
  *     ... read neighbours->in_bytes[k] bytes at neighbours->in[k] ...
  *
- * There is no capacity to choose, because what arrives stays in memory of the library, where it can
- * be read until the next exchange. Neighbours that share memory read the packed bytes in place, so
- * that nothing is copied if the sender packs into dpar_neighbours_buffer. To the others each
- * exchange sends one message. Its length is agreed without a message of its own: it is an eighth
- * longer than what was sent to this neighbour in the exchange before. Only what exceeds that is
- * sent in a second message. */
+ * There is no capacity to choose, because received bytes stay in memory of the library, where you
+ * can read them until the next exchange. Neighbours that share memory read the packed bytes in
+ * place, so that nothing is copied if the sender packs into dpar_neighbours_buffer. Each other
+ * neighbour gets one message. Both ranks know how long it is, because its length depends only on
+ * the number of bytes sent in the exchange before: it has space for an eighth and 448 bytes more. A
+ * second message follows if that is not enough. */
 #ifndef DPARI_PARTICLES_NEIGHBOURS_H
 #define DPARI_PARTICLES_NEIGHBOURS_H
 
@@ -35,31 +35,33 @@ typedef struct dpar_neighbours_desc {
 typedef struct dpar_neighbours {
     dpar_comm *comm;
     int32_t count;
-    const int32_t *rank;     /* [count] the neighbours, in the order of the description */
-    const void *const *in;   /* [count] what each neighbour has sent, at a multiple of 64 */
-    const int64_t *in_bytes; /* [count] how many bytes that is */
+    const int32_t *rank;   /* [count] the neighbours, in the order of the description */
+    const void *const *in; /* [count] where the bytes from each neighbour are, at multiples of 64 */
+    const int64_t *in_bytes; /* [count] how many each neighbour has sent */
 } dpar_neighbours;
 
 /* Prepares exchanges with some ranks.
  *
- * Collective. Fails on all ranks with DPAR_E_ARG if a rank is not one of comm, is listed twice, or
- * lists another rank that does not list it. Fails with DPAR_E_MISMATCH if tags differ, and with
- * DPAR_E_MEMORY. Costs an all-to-all of 4 bytes for each rank of comm. */
+ * Collective. Fails on all ranks with DPAR_E_ARG if a listed rank is not in comm, is listed twice,
+ * or does not list the rank that lists it, or if comm has a device's memory. Fails with
+ * DPAR_E_MISMATCH if tags differ, and with DPAR_E_MEMORY. Costs an all-to-all of 4 bytes for each
+ * rank of comm. */
 DPAR_API dpar_status dpar_neighbours_make(dpar_comm *comm, const dpar_neighbours_desc *desc,
                                           dpar_neighbours **neighbours, dpar_why *why);
-/* Returns memory for at least `bytes` bytes to neighbour k, at a multiple of 64, in which the next
- * exchange can send them without copying them. Each call may move the memory and lose its contents,
- * so call it before you pack. The memory alternates from exchange to exchange. Returns NULL, with a
- * message in comm->why, if there is no such neighbour or no memory. Local. Costs O(1), and O(bytes)
- * if the memory must grow. */
+/* Returns memory in which you can pack at least `bytes` bytes for neighbour k, so that the next
+ * exchange need not copy them. The address is a multiple of 64. Each call may move the memory and
+ * lose its contents, so call this function before you pack. Two pieces of memory are used in turn,
+ * so call it again for the next exchange. Returns NULL, with a message in comm->why, if there is no
+ * such neighbour or no memory. Local. Costs O(1), and O(bytes) if the memory must grow. */
 DPAR_API void *dpar_neighbours_buffer(dpar_neighbours *neighbours, int32_t k, int64_t bytes);
-/* Sends out_bytes[k] bytes to each neighbour and waits for what they send.
+/* Sends out_bytes[k] bytes to each neighbour k, and waits for the bytes that it sends.
  *
  * out:       [count] where the bytes are. If out or out[k] is NULL, they are in the memory of
  *            dpar_neighbours_buffer.
  * out_bytes: [count] each from 0 to 2^40.
  *
- * What arrives is at in[k] until the next call of dpar_neighbours_exchange. Do not write there.
+ * The bytes from neighbour k stay at in[k] until the next call of dpar_neighbours_exchange. Do not
+ * write there.
  *
  * Collective. Fails with DPAR_E_ARG on a rank whose arguments are wrong; the others then wait for
  * it until the deadline. Otherwise fails as the operations of comm.h do, and with DPAR_E_MEMORY on

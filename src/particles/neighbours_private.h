@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* neighbours_private - exchanges between neighbours as the particles use them: of a kind that
- * peers compare, and with lengths that the receiver may know. Private. */
+/* neighbours_private - the neighbour exchanges of particles: ranks compare their kind, and the
+ * receiver may know the lengths. Private. */
 #ifndef DPARI_PARTICLES_NEIGHBOURS_PRIVATE_H
 #define DPARI_PARTICLES_NEIGHBOURS_PRIVATE_H
 
 #include "../base/arith.h"
 #include "neighbours.h"
 
-/* The lengths of the messages are agreed for each channel on its own, because what one channel has
- * sent says nothing about another. A channel whose lengths the receiver knows agrees on nothing. */
+/* The length of a message follows from the last one on the same channel. Migrations and ghosts use
+ * different channels, because their numbers of bytes differ. Exchanges whose lengths the receiver
+ * knows use no channel. */
 enum { DPARI_NB_CHANNELS = 2 };
 
-/* What an exchange is. */
+/* Describes an exchange. */
 typedef struct dpari_nb_kind {
     uint64_t hash;           /* compared with that of the peers that share memory */
     int32_t channel;         /* 0 .. DPARI_NB_CHANNELS - 1; not used if in_bytes is not NULL */

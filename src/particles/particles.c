@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Makes distributed particles: checks the description, cuts the box, lists the neighbours and the
  * directions in which they are, and finds the owner of a position. particles_migrate.c sends
- * particles to new owners, and particles_ghosts.c has the ghosts. */
+ * particles to new owners, and particles_ghosts.c makes and updates ghosts. */
 #include "particles.h"
 
 #include "../base/base_private.h"
@@ -38,12 +38,12 @@ static dpar_status dpari_pp_check_dim(const dpar_particles_desc *desc, int32_t d
     }
     if (!dpari_is_flag(desc->periodic[d]) || desc->parts[d] < 0) {
         return dpari_wrong(why,
-                           "dpar_particles_make: periodic[%d] is %d (0 or 1), or parts[%d], %d, is "
-                           "negative",
+                           "dpar_particles_make: periodic[%d] is %d, but must be 0 or 1, or "
+                           "parts[%d] is %d, but must not be negative",
                            d, desc->periodic[d], d, desc->parts[d]);
     }
     if (desc->cuts[d] && desc->parts[d] < 1) {
-        return dpari_wrong(why, "dpar_particles_make: cuts[%d] needs the number of parts[%d]", d,
+        return dpari_wrong(why, "dpar_particles_make: cuts[%d] needs parts[%d] of at least 1", d,
                            d);
     }
     return DPAR_OK;
@@ -64,12 +64,12 @@ static dpar_status dpari_pp_check(const dpar_comm *comm, const dpar_particles_de
         !(desc->cutoff >= 0.0) || !dpari_finite(desc->cutoff)) {
         return dpari_pp_wrong(
             why,
-            "dpar_particles_make: half %d (0 or 1), order %d (0 or 1), tag %d (from "
-            "0) or cutoff %.9g (from 0) is out of range",
+            "dpar_particles_make: half %d, order %d, tag %d, cutoff %.9g: half and order "
+            "must be 0 or 1, and tag and cutoff at least 0",
             desc->half, desc->order, desc->tag, desc->cutoff);
     }
     if (comm->size > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "dpar_particles_make: %d ranks, at most 2^24 allowed",
+        return dpari_say(DPAR_E_RANGE, why, "dpar_particles_make: %d ranks, but at most 2^24",
                          comm->size);
     }
     for (d = 0; d < desc->dims; d++) {
@@ -172,8 +172,8 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
         !(cuts[parts] >= desc->high[d] && cuts[parts] <= desc->high[d])) {
         return dpari_pp_wrong(
             why,
-            "dpar_particles_make: cuts[%d] goes from %.9g to %.9g, but the box from "
-            "low %.9g to high %.9g",
+            "dpar_particles_make: cuts[%d] goes from %.9g to %.9g, but must go from "
+            "low, %.9g, to high, %.9g",
             d, cuts[0], cuts[parts], desc->low[d], desc->high[d]);
     }
     for (i = 0; i < parts; i++) {
@@ -203,7 +203,7 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
     return DPAR_OK;
 }
 
-/* Moves x back into the box in a periodic dim. Returns 0 if it is too far away. */
+/* Moves x back into the box in a periodic dim. Returns 0 if it is too far away, otherwise 1. */
 static int dpari_pp_wrap(const dpari_particles *plan, int32_t d, int32_t single, double *x)
 {
     const double low = plan->low[d], length = plan->high[d] - low, q = (*x - low) / length;
@@ -223,7 +223,7 @@ static int dpari_pp_wrap(const dpari_particles *plan, int32_t d, int32_t single,
     if (single) {
         *x = (double)(float)*x;
     }
-    if (*x >= plan->high[d] || *x < low) { /* it has been rounded to the end */
+    if (*x >= plan->high[d] || *x < low) { /* rounding has moved it to the end */
         *x = low;
     }
     return 1;
@@ -267,7 +267,7 @@ DPAR_API int32_t dpar_particles_owner(const dpar_particles *particles, const dou
 
 /* ---- directions ------------------------------------------------------------------------------ */
 
-/* Finds the rank in a direction, or -1 behind a wall, and the shift of its positions. */
+/* Returns the rank in a direction, or -1 if a wall is there, and sets direction->shift. */
 static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direction *direction)
 {
     int32_t coord[DPAR_PARTICLES_MAX_DIMS], d;
@@ -279,7 +279,7 @@ static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direc
         }
         coord[d] = at;
         direction->shift[d] = 0.0;
-        if (at < 0) { /* from the other end of the box, to below its low end */
+        if (at < 0) { /* its particles, at the high end, are shifted to below the low end */
             coord[d] = parts - 1;
             direction->shift[d] = -length;
         } else if (at >= parts) {
@@ -290,8 +290,8 @@ static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direc
     return dpari_pp_rank(plan, coord);
 }
 
-/* Sets the neighbours in all directions. Returns how many different ranks they are, whose numbers
- * are then in rank[] in ascending order. */
+/* Sets the neighbours in all directions; in the middle one it is this rank. Lists their ranks in
+ * rank[], each once, in ascending order, and returns their number. */
 static int32_t dpari_pp_set_directions(dpari_particles *plan, int32_t *rank)
 {
     int32_t of[DPARI_PP_DIRECTIONS], n = 0, c, d, i;
@@ -324,15 +324,15 @@ static int32_t dpari_pp_set_directions(dpari_particles *plan, int32_t *rank)
     return n;
 }
 
-/* True if particles are sent in a direction as ghosts. The receiver sees this rank in the opposite
- * direction, which is in the upper half if this one is in the lower. */
+/* True if particles are sent in direction c as ghosts. The receiver sees this rank in the opposite
+ * direction, which is in the upper half of the codes if c is in the lower half. */
 static int dpari_pp_is_target(const dpari_particles *plan, int32_t c)
 {
     const int32_t middle = plan->directions / 2;
     return c != middle && plan->direction[c].peer >= 0 && (!plan->half || c < middle);
 }
 
-/* Lists the directions for each combination of faces that a particle is near. */
+/* Lists the directions in which a particle is sent, for each set of faces that it may be near. */
 static void dpari_pp_set_targets(dpari_particles *plan)
 {
     int32_t mask, c, d;
@@ -401,7 +401,9 @@ DPARI_INTERNAL dpar_status dpari_pp_set_fields(dpari_particles *plan, const char
         }
         if (fields[i].stride < 0 || fields[i].stride > INT64_C(1) << 30 ||
             field->stride < field->size) {
-            return dpari_wrong(why, "%s: field %d has %ld bytes in a stride of %ld (at most 2^30)",
+            return dpari_wrong(why,
+                               "%s: field %d has %ld bytes per particle and stride %ld, which must "
+                               "be 0, or at least the bytes and at most 2^30",
                                caller, i, field->size, fields[i].stride);
         }
     }
@@ -422,8 +424,8 @@ static dpar_status dpari_pp_set_position(const dpari_particles *plan, const char
     if ((given->type != DPAR_F64 && given->type != DPAR_F32) || numbers < plan->head.dims ||
         given->stride < 0) {
         return dpari_wrong(why,
-                           "%s: positions have %d components of type %s and stride %ld, but %d of "
-                           "f64 or f32 are needed",
+                           "%s: positions have %d components of type %s and stride %ld, but %d or "
+                           "more of f64 or f32, and no negative stride, are needed",
                            caller, numbers, dpar_type_name(given->type), given->stride,
                            plan->head.dims);
     }
@@ -441,7 +443,7 @@ static dpar_status dpari_pp_set_position(const dpari_particles *plan, const char
     }
     return dpari_wrong(why,
                        "%s: the positions are in none of the %d fields that move (or that ghosts "
-                       "get): list their array, with the same stride",
+                       "get); add their array to these, with the same stride",
                        caller, last);
 }
 
@@ -456,8 +458,8 @@ DPARI_INTERNAL dpar_status dpari_pp_set_arrays(dpari_particles *plan, const char
     }
     if (arrays->count < 0 || arrays->capacity < arrays->count || arrays->capacity > INT32_MAX) {
         return dpari_wrong(why,
-                           "%s: %ld particles in a capacity of %ld, but 0 to the capacity, which "
-                           "is at most 2^31 - 1, are allowed",
+                           "%s: %ld particles in a capacity of %ld, but count must be 0 to the "
+                           "capacity, and the capacity at most 2^31 - 1",
                            caller, arrays->count, arrays->capacity);
     }
     status = dpari_pp_set_fields(plan, caller, arrays->fields, arrays->field_count, why);
@@ -465,8 +467,8 @@ DPARI_INTERNAL dpar_status dpari_pp_set_arrays(dpari_particles *plan, const char
         return status;
     }
     if (arrays->ghost_fields < 0 || arrays->ghost_fields > arrays->field_count) {
-        return dpari_wrong(why, "%s: %d ghost_fields of %d fields", caller, arrays->ghost_fields,
-                           arrays->field_count);
+        return dpari_wrong(why, "%s: ghost_fields is %d, but must be 0 to %d", caller,
+                           arrays->ghost_fields, arrays->field_count);
     }
     for (i = 0; i < arrays->field_count; i++) {
         if (!plan->field[i].at && arrays->capacity > 0) {
@@ -484,12 +486,12 @@ DPARI_INTERNAL uint64_t dpari_pp_hash(const dpari_particles *plan, int32_t kind,
     for (i = 0; i < n; i++) {
         hash = dpari_hash(hash, plan->field[i].size);
     }
-    return hash << 2; /* the lowest bits are those of the operation */
+    return hash << 2; /* the lowest two bits hold the operation, DPARI_EXCHANGE_OP */
 }
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-/* Allocates a plan with its cuts, and sets what does not need other ranks. */
+/* Allocates a plan with its cuts, and sets the fields that do not depend on other ranks. */
 static dpar_status dpari_pp_build(dpar_comm *comm, const dpar_particles_desc *desc,
                                   const int32_t *parts, dpari_particles **made, dpar_why *why)
 {

@@ -1,44 +1,48 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* particles - distributes particles over ranks by their positions: sends them to new owners, copies
- * those near a border to the neighbours, and adds what was computed for the copies to the owners.
+/* particles - distributes particles over ranks by their positions. Sends them to the ranks that own
+ * their positions, copies those near a border to neighbours, and adds the values computed for the
+ * copies to those of the originals.
  *
  * A box is cut into one block for each rank. A rank owns the particles in its block. Its ghosts are
- * copies of particles of other ranks, or periodic images of its own, that are closer to its block
- * than a cutoff in each dim. A step of molecular dynamics is
+ * copies of particles of other ranks, or periodic images of its own, that are within a cutoff of
+ * its block in each dim. A step of molecular dynamics is
  *
  *     ... move the particles ...
- *     dpar_particles_migrate(particles, &arrays);          now and then: to the owners,
+ *     dpar_particles_migrate(particles, &arrays);          every few steps: new owners
  *     dpar_particles_ghosts(particles, &arrays);           and new ghosts
- *     ... or, as long as no particle has moved further than the skin ...
+ *     ... in other steps, if the cutoff has a margin for the motion of particles ...
  *     dpar_particles_update(particles, &position, 1);      new positions of the same ghosts
- *     ... forces on own particles and on ghosts ...
- *     dpar_particles_reduce(particles, &force, 1);         adds those on ghosts to the owners
+ *     ... compute forces on own particles and on ghosts ...
+ *     dpar_particles_reduce(particles, &force, 1);         adds forces on ghosts to the originals
  *
  * Arrays. Particle i is element i of each of your arrays: the own particles come first, then
  * the ghosts. They may be separate arrays of any types, or one array of structs, which is then one
- * field of type DPAR_U8 with sizeof(struct) components. Its members that are updated or summed are
- * described by their address in particle 0 and a stride of sizeof(struct). All of this stays in
- * your memory. If its capacity does not suffice, all ranks get DPAR_E_ROOM, nothing has changed,
- * and particles->needed says how many elements this rank needs. So enlarge the arrays on the ranks
- * that need it, and call again on all ranks.
+ * field of type DPAR_U8 with sizeof(struct) components. Members of the struct that are updated or
+ * summed are described by their address in particle 0 and a stride of sizeof(struct). The arrays
+ * are in your memory. If their capacity is too small on a rank, all ranks get DPAR_E_ROOM, own
+ * particles are unchanged, and particles->needed is the number of elements that this rank needs.
+ * Enlarge the arrays where it exceeds the capacity, and repeat the call on all ranks.
  *
  * Periodic dims. dpar_particles_migrate moves positions back into the box. Ghosts beyond a periodic
- * end get positions outside of the box, next to the block, so that distances need no special case.
+ * end get positions outside of the box, next to the block, so that distances to them can be
+ * computed as to any other particle.
  *
- * Walls. The ends of other dims are walls, with no ghosts behind them. A particle behind a wall
- * belongs to the rank at the wall, and its position is left as it is.
+ * Walls. The ends of dims that are not periodic are walls, with no ghosts behind them. A particle
+ * behind a wall belongs to the rank at the wall, and its position is left as it is.
  *
- * Half lists. With desc.half, a rank has ghosts only from the upper half of its neighbours: those
- * whose first different coordinate is higher. Only one of two ranks then sees a pair of particles
- * between them. It adds the opposite force to the ghost, and dpar_particles_reduce sends that to
- * the owner. Without desc.half each rank has all ghosts.
+ * Half lists. With desc.half, a rank has ghosts from only one half of the blocks around its own:
+ * those that are above it in the first dim in which they are not level with it. (Across a periodic
+ * end, the lowest block is above the highest one.) Each pair of an own particle and a ghost is then
+ * found by only one of the two ranks. That rank adds the opposite force to the ghost, and
+ * dpar_particles_reduce sends it to the owner. Without desc.half each rank has all ghosts.
  *
- * Order. Ghosts are sorted by the rank of their owner, then by the direction from its block to this
- * one (dim 0 first), then as their owner has them. Sums are added to an own value in ascending
- * order of the ranks that have its ghosts, then by the direction to them, so that they have the
- * same bits in each run. dpar_particles_migrate changes the order of particles: those that arrive,
- * sorted by rank, fill the places of those that leave, and the last particles fill the places that
- * remain. */
+ * Order. Ghosts are sorted by the rank that owns the original, then by the direction from its block
+ * to this one (dim 0 first), then by the index of the original. The values of ghosts are added to
+ * an own value in ascending order of the ranks that have the ghosts, then of the directions to
+ * them. So sums have the same bits in each run. dpar_particles_migrate changes the order of
+ * particles. Those that arrive fill the places of those that leave: first the ones from
+ * neighbouring blocks, then those from further away, both sorted by rank. The last particles fill
+ * the places that remain. */
 #ifndef DPARI_PARTICLES_PARTICLES_H
 #define DPARI_PARTICLES_PARTICLES_H
 
@@ -56,14 +60,17 @@ typedef struct dpar_particles_desc {
     /* Number of ranks along each dim. 0 lets dpar choose it so that blocks have little surface. */
     int32_t parts[DPAR_PARTICLES_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
-     * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
+     * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST gives them to those in
+     * dim 0. */
     int32_t order;
     /* [parts + 1] ascending coordinates for each dim, from low to high: part p owns positions from
-     * cuts[p] to below cuts[p + 1]. They are copied. NULL cuts into equal parts. */
+     * cuts[p] to below cuts[p + 1]. They are copied, and need parts to be set. NULL cuts into equal
+     * parts. */
     const double *cuts[DPAR_PARTICLES_MAX_DIMS];
-    double cutoff; /* of ghosts; 0 if there are none. At most the width of the narrowest block in
-                      each dim that is periodic or cut */
-    int32_t half;  /* 1 for ghosts from the upper half of the neighbours only */
+    double cutoff; /* how far ghosts may be from the block in each dim. With 0, the only ghosts are
+                      particles exactly on a face. At most the width of the narrowest block in each
+                      dim that is periodic or cut */
+    int32_t half;  /* 1 for ghosts from only one half of the blocks around (half lists, above) */
     int32_t tag;   /* of messages, as for dpar_send */
 } dpar_particles_desc;
 
@@ -72,7 +79,7 @@ typedef struct dpar_particles_field {
     void *data;         /* the components of particle 0; may be NULL if the array has no elements */
     int32_t type;       /* DPAR_F64, ... */
     int32_t components; /* adjacent elements of each particle; 0 selects 1 */
-    int64_t stride;     /* bytes from one particle to the next; 0 if there is nothing between */
+    int64_t stride;     /* bytes from one particle to the next; 0 if they are contiguous */
     int32_t is_position; /* 1 for positions, which dpar_particles_update shifts for ghosts beyond
                             periodic ends; not used elsewhere */
 } dpar_particles_field;
@@ -81,14 +88,14 @@ typedef struct dpar_particles_field {
  * call to call. Types and components must be equal on all ranks. */
 typedef struct dpar_particles_arrays {
     int64_t count; /* number of own particles, at most 2^31 - 1; dpar_particles_migrate sets it */
-    int64_t capacity; /* elements of each array */
+    int64_t capacity; /* number of particles, with ghosts, for which each array has memory */
     /* Where the positions are: components of type DPAR_F64 or DPAR_F32, of which the first `dims`
-     * count. It must be one of the fields, or within one, as in an array of structs. */
+     * are used. It must be one of the fields, or within one, as in an array of structs. */
     dpar_particles_field position;
     int32_t field_count;                /* 1 to 64 */
-    const dpar_particles_field *fields; /* everything that a particle takes along */
-    int32_t ghost_fields; /* the first fields of these, which ghosts get too; 0 selects all. The
-                             position must be in one of them */
+    const dpar_particles_field *fields; /* all arrays that move with a particle */
+    int32_t ghost_fields; /* number of fields, from the first one on, that ghosts get too; 0 selects
+                             all. The position must be in one of them */
 } dpar_particles_arrays;
 
 /* Distributed particles, made by dpar_particles_make. All fields are read-only. */
@@ -96,11 +103,12 @@ typedef struct dpar_particles {
     dpar_comm *comm;
     int32_t dims;
     int32_t parts[DPAR_PARTICLES_MAX_DIMS]; /* number of ranks along each dim */
-    int32_t coord[DPAR_PARTICLES_MAX_DIMS]; /* position of this rank among them, from 0 */
+    int32_t coord[DPAR_PARTICLES_MAX_DIMS]; /* this rank's place along each dim, from 0 */
     double low[DPAR_PARTICLES_MAX_DIMS];    /* the block of this rank: positions from low ... */
     double high[DPAR_PARTICLES_MAX_DIMS];   /* ... to below high */
-    int64_t ghost_count; /* ghosts since the last dpar_particles_ghosts; elements from count on */
-    int64_t needed;      /* capacity that this rank needs, after DPAR_E_ROOM */
+    int64_t ghost_count; /* number of ghosts, which are the elements from count on; 0 after
+                            dpar_particles_migrate */
+    int64_t needed;      /* after DPAR_E_ROOM: the capacity that this rank needs */
 } dpar_particles;
 
 /* Cuts the box into one block for each rank of comm.
@@ -116,47 +124,48 @@ DPAR_API dpar_status dpar_particles_make(dpar_comm *comm, const dpar_particles_d
 DPAR_API int32_t dpar_particles_owner(const dpar_particles *particles, const double *position);
 /* Sends each particle to the rank that owns its position, and sets arrays->count.
  *
- * A particle may have moved any distance. Those that went no further than to a neighbouring block,
- * also across an edge or a corner, are sent to the neighbours only. If any particle went further,
- * as after reading all of them on rank 0, this call costs an all-to-all in addition. Ghosts are
- * dropped: particles->ghost_count becomes 0.
+ * A particle may have moved any distance. It is sent directly to its new owner if it went no
+ * further than to a neighbouring block, also across an edge or a corner. If any particle went
+ * further, as after reading all of them on rank 0, this call costs two all-to-alls in addition.
+ * Ghosts are dropped: particles->ghost_count becomes 0.
  *
- * Collective. Fails on all ranks, and then changes nothing, with DPAR_E_ROOM if a capacity does not
- * suffice, and with DPAR_E_ARG if a position is not finite or an argument is wrong. The other ranks
+ * Collective. Fails on all ranks, and then changes nothing, with DPAR_E_ROOM if a capacity is too
+ * small, and with DPAR_E_ARG if a position is not finite or an argument is wrong. The other ranks
  * quote the message of the rank that has failed. Otherwise fails as the operations of comm.h do.
  * Costs O(count), one exchange with the neighbours, and an all-reduce of 16 bytes. */
 DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
                                             dpar_particles_arrays *arrays);
-/* Finds the ghosts, copies the first arrays->ghost_fields fields of their owners to the elements
- * from arrays->count on, and sets particles->ghost_count. All own particles should be in their
- * blocks, as they are after dpar_particles_migrate.
+/* Finds the ghosts, stores their first arrays->ghost_fields fields in the elements from
+ * arrays->count on, and sets particles->ghost_count. Own particles should be in the block of this
+ * rank, as they are after dpar_particles_migrate.
  *
  * Collective. Fails on all ranks as dpar_particles_migrate does; there are no ghosts then, and own
- * particles are as they were. Costs O(count), one exchange with the neighbours, and an all-reduce
+ * particles are unchanged. Costs O(count), one exchange with the neighbours, and an all-reduce
  * of 24 bytes. */
 DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
                                            const dpar_particles_arrays *arrays);
-/* Copies the values of owners to their ghosts in some fields. Set is_position for the positions, so
- * that those of ghosts are shifted beyond periodic ends as before.
+/* Copies new values of own particles to their ghosts on other ranks, in some fields. Set
+ * is_position in the field of the positions, so that ghosts beyond periodic ends stay there.
  *
  * fields: [n], 1 to 64 of them, with elements for own particles and ghosts.
  *
  * The number of own particles and their order must be those of the last dpar_particles_ghosts.
  *
- * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument; the others then wait
- * for it until the deadline. Otherwise fails as the operations of comm.h do. Costs O(ghosts) and
- * one exchange with the neighbours. */
+ * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument, and with DPAR_E_MEMORY
+ * on one that has no memory for its messages. The others then wait for it until the deadline.
+ * Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one exchange with the
+ * neighbours. */
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
-/* Adds the values of ghosts to those of their owners in some fields, such as forces. Ghosts keep
- * their values. A struct of several types is passed as one field for each member that is added.
+/* Adds the values of ghosts to those of the particles that they copy, in some fields, such as
+ * forces. Ghosts keep their values. For an array of structs, pass one field for each member to add.
  *
  * fields: [n], 1 to 64 of them, of types that can be added, aligned to the type.
  *
  * Everything else is as for dpar_particles_update. */
 DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
-/* Destroys the particles' lists; the arrays are yours. NULL does nothing. Collective: a barrier.
+/* Destroys the lists of particles, but not your arrays. NULL does nothing. Collective: a barrier.
  * Fails with the status of a broken communicator, and then releases everything too. */
 DPAR_API dpar_status dpar_particles_free(dpar_particles *particles);
 

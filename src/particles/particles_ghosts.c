@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Finds ghosts, updates them, and adds their values to those of their owners.
+/* Finds ghosts, updates them, and adds their values to those of the particles that they copy.
  *
  * For each direction in which there is a neighbour, a rank lists the own particles that are near
- * the faces on that side. It sends them directly to the rank in that direction, which may be the
- * same for several directions, or this rank itself. The receiver sees the sender in the opposite
- * direction. The lists to one neighbour are adjacent, so that each call packs one message for each
- * neighbour: one block for each field. Ghosts of this rank's own particles are copied directly. */
+ * the faces on that side. It sends them directly to the rank in that direction. Several directions
+ * may lead to the same rank, or back to this one. The receiver sees the sender in the opposite
+ * direction. The lists for one neighbour are adjacent, so that each call packs one message for it,
+ * with one block of values per field. Ghosts of this rank's own particles need no message. */
 #include "particles.h"
 
 #include "../base/base_private.h"
@@ -16,12 +16,13 @@
 
 /* ---- blocks of values ------------------------------------------------------------------------ */
 
-/* Returns the bytes of a block, which are a multiple of 8. */
+/* Returns the bytes of a field's block in a message, rounded up to a multiple of 8. */
 static int64_t dpari_pp_block(const dpari_pp_field *field, int64_t count)
 {
     return (field->size * count + 7) / 8 * 8;
 }
 
+/* Returns the bytes of the blocks of the first `fields` fields. */
 static int64_t dpari_pp_blocks(const dpari_particles *plan, int32_t fields, int64_t count)
 {
     int64_t bytes = 0;
@@ -54,7 +55,7 @@ static void dpari_pp_gather(unsigned char *to, int64_t step, const dpari_pp_fiel
     }
 }
 
-/* Copies n rows of `size` bytes. */
+/* Copies n rows of `size` bytes. step, stride: bytes between rows in `to` and in `from`. */
 static void dpari_pp_rows(unsigned char *to, int64_t step, const unsigned char *from,
                           int64_t stride, int64_t n, int64_t size)
 {
@@ -68,7 +69,7 @@ static void dpari_pp_rows(unsigned char *to, int64_t step, const unsigned char *
     }
 }
 
-/* Adds n rows to the values of listed particles. */
+/* Adds n rows, `step` bytes apart, to the values of listed particles. */
 static void dpari_pp_add(const dpari_pp_field *field, const int32_t *index, int64_t n,
                          const unsigned char *from, int64_t step)
 {
@@ -95,14 +96,14 @@ static void dpari_pp_add(const dpari_pp_field *field, const int32_t *index, int6
     }
 }
 
-/* Returns where a field has the ghosts of neighbour p. */
+/* Returns the address of the first ghost from neighbour p in a field. */
 static unsigned char *dpari_pp_ghosts_of(const dpari_particles *plan, const dpari_pp_field *field,
                                          int32_t p)
 {
     return field->at + (plan->own + plan->peer_ghost[p]) * field->stride;
 }
 
-/* Returns the list of the particles that neighbour p has as ghosts. */
+/* Returns the list of the own particles that neighbour p has as ghosts. */
 static const int32_t *dpari_pp_sent_to(const dpari_particles *plan, int32_t p)
 {
     return plan->sent.at + plan->peer_first[p];
@@ -116,8 +117,8 @@ static int dpari_pp_is_self(const dpari_particles *plan, int32_t p)
 /* ---- finding ghosts -------------------------------------------------------------------------- */
 
 /* Returns the faces that particle i is near: bit 2 d for the low face in dim d, bit 2 d + 1 for the
- * high one. The tests are those by which a pair is found to be within the cutoff, so that rounding
- * loses none. */
+ * high one. If a coordinate is NaN, the result is at least DPARI_PP_MASKS. Subtracts as the caller
+ * does for the distance of a pair, so that rounding cannot lose a pair within the cutoff. */
 DPARI_ALWAYS_INLINE int32_t dpari_pp_faces(const dpari_particles *plan,
                                            const dpari_pp_position *position, int64_t i,
                                            int32_t dims)
@@ -137,7 +138,8 @@ static dpar_status dpari_pp_not_a_number(int64_t i, dpar_why *why)
     return dpari_wrong(why, "dpar_particles_ghosts: a coordinate of particle %ld is NaN", i);
 }
 
-/* Lists the particles near faces, and counts them by direction. *near is their number. */
+/* Lists the particles near faces in plan->border, sets *near to their number, and counts how many
+ * are sent in each direction. */
 DPARI_ALWAYS_INLINE dpar_status dpari_pp_find_border(dpari_particles *plan,
                                                      const dpari_pp_position *from, int32_t dims,
                                                      int32_t single, int64_t *near, dpar_why *why)
@@ -200,7 +202,7 @@ static dpar_status dpari_pp_fill_lists(dpari_particles *plan, const dpari_pp_pos
     return DPAR_OK;
 }
 
-/* Forgets the ghosts. */
+/* Forgets the ghosts. own: number of own particles, or -1 if ghosts must be found again. */
 static void dpari_pp_clear(dpari_particles *plan, int64_t own)
 {
     plan->own = own;
@@ -212,8 +214,8 @@ static void dpari_pp_clear(dpari_particles *plan, int64_t own)
     dpari_zero(plan->out_bytes, sizeof plan->out_bytes);
 }
 
-/* Lists the particles that are sent, and packs them: how many there are by direction, then a block
- * for each field. Local. */
+/* Lists the particles that are sent, and packs a message for each neighbour: their number in each
+ * direction, then a block of values per field. Local. */
 static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_particles_arrays *arrays,
                                         dpari_pp_position *position, int32_t *fields, dpar_why *why)
 {
@@ -256,7 +258,7 @@ static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_partic
     return status;
 }
 
-/* Reads how many ghosts have arrived. */
+/* Reads how many ghosts each neighbour has sent, and compares their number with the capacity. */
 static dpar_status dpari_pp_count_ghosts(dpari_particles *plan, const dpar_particles_arrays *arrays,
                                          int32_t fields, dpar_why *why)
 {
@@ -281,7 +283,7 @@ static dpar_status dpari_pp_count_ghosts(dpari_particles *plan, const dpar_parti
             bytes != dpari_pp_blocks(plan, fields, plan->peer_ghosts[p])) {
             return dpari_say(DPAR_E_MISMATCH, why,
                              "dpar_particles_ghosts: rank %d sends %ld particles in %ld bytes, but "
-                             "they have %ld here; types and components must be equal on all ranks",
+                             "%ld are expected; types and components must be equal on all ranks",
                              plan->neighbours->rank[p], plan->peer_ghosts[p], bytes,
                              dpari_pp_blocks(plan, fields, plan->peer_ghosts[p]));
         }
@@ -299,7 +301,7 @@ static dpar_status dpari_pp_count_ghosts(dpari_particles *plan, const dpar_parti
 
 /* ---- copying to ghosts ----------------------------------------------------------------------- */
 
-/* Shifts the positions of the ghosts of neighbour p, the first of which is at `at`. */
+/* Shifts the positions of the ghosts from neighbour p. at: the position of the first one. */
 static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char *at,
                            int64_t stride, int32_t single)
 {
@@ -309,7 +311,7 @@ static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char
     position.at = at;
     position.stride = stride;
     position.single = single;
-    for (c = plan->directions - 1; c >= 0; c--) { /* the order in which they are sent */
+    for (c = plan->directions - 1; c >= 0; c--) { /* the sender's directions are opposite */
         const dpari_pp_direction *direction = &plan->direction[c];
         if (direction->peer != p) {
             continue;
@@ -325,14 +327,14 @@ static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char
     }
 }
 
-/* Stores the values that neighbour p has sent, or copies those of this rank. `in` advances past the
- * block. */
+/* Stores a block of values that neighbour p has sent, and returns its end. If p is this rank,
+ * copies the values instead, and returns `in`. */
 static const unsigned char *dpari_pp_store(const dpari_particles *plan, const dpari_pp_field *field,
                                            int32_t p, const unsigned char *in)
 {
     const int64_t n = plan->peer_ghosts[p];
     unsigned char *to = dpari_pp_ghosts_of(plan, field, p);
-    if (dpari_pp_is_self(plan, p)) { /* lists are sent in the order in which they arrive */
+    if (dpari_pp_is_self(plan, p)) { /* its ghosts have the order of its list */
         dpari_pp_gather(to, field->stride, field, dpari_pp_sent_to(plan, p), n);
         return in;
     }
@@ -398,7 +400,7 @@ static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller
     int32_t f;
     if (plan->own < 0) {
         return dpari_comm_wrong(comm,
-                                "%s: there are no ghosts since the particles have migrated; call "
+                                "%s: there are no ghosts after a migration or a failed call; call "
                                 "dpar_particles_ghosts first",
                                 caller);
     }

@@ -2,11 +2,11 @@
 /* Sends particles to the ranks that own their positions.
  *
  * Each rank lists the particles that leave its block. A particle that leaves is packed as a row:
- * its fields, one after the other. Rows for neighbours are sent to them; a periodic dim that is not
- * cut makes a rank its own neighbour. An all-reduce then finds out whether some rank has failed or
- * has particles that go further. Those are sent in an all-to-all. Nothing is written to the
- * caller's arrays before all ranks know that everything has arrived and that no capacity is too
- * small. */
+ * its fields, one after the other. Rows for neighbours are sent to them. A rank is its own
+ * neighbour too, for particles that leave the box at a periodic end and are moved back into the
+ * same block. An all-reduce then finds out whether some rank has failed or has particles that go
+ * further. Those are sent in an all-to-all. Nothing is written to the caller's arrays before all
+ * ranks know that everything has arrived and that no capacity is too small. */
 #include "particles.h"
 
 #include "../base/base_private.h"
@@ -21,14 +21,16 @@ typedef struct dpari_pp_migration {
     dpar_particles_arrays *arrays;
     dpari_pp_position position;
     int32_t fields;
-    int64_t row; /* bytes of a particle */
-    /* Number of particles in plan->border. plan->owner has the number of the neighbour that each of
-     * them goes to, or -1 - rank if that rank is no neighbour; `far` of them go to such ranks. */
+    int64_t row; /* bytes of a row */
+    /* Number of particles that leave, which are in plan->border. For each of them, plan->owner has
+     * the number of the neighbour to which it goes, or -1 - rank if it goes to a rank that is no
+     * neighbour. `far` is the number of the latter. */
     int64_t leaving, far;
-    int64_t arriving;            /* number of particles that arrive */
-    int64_t *far_count;          /* [4][size]: bytes for each rank and from each, and where */
-    unsigned char *far_in;       /* the rows that arrive from further away */
-    int64_t far_bytes, far_sent; /* how many bytes that are, and how many are sent there */
+    int64_t arriving; /* number of particles that arrive */
+    /* [4][size]: bytes to each rank, where they begin, bytes from each rank, where those begin */
+    int64_t *far_count;
+    unsigned char *far_in;       /* far rows that arrive, followed by those that are sent */
+    int64_t far_bytes, far_sent; /* bytes of far rows that arrive, and of those that are sent */
 } dpari_pp_migration;
 
 /* True if particle i is certainly in this rank's block. False for a NaN. */
@@ -44,7 +46,8 @@ DPARI_ALWAYS_INLINE int dpari_pp_stays(const dpari_particles *plan,
     return stays;
 }
 
-/* Returns the number of the neighbour that owns a block, or -1 - its rank if it is no neighbour. */
+/* Returns the number of the neighbour that owns the block at coord, or -1 - rank if the owner is no
+ * neighbour. */
 static int32_t dpari_pp_neighbour(const dpari_particles *plan, const int32_t *coord)
 {
     const int32_t rank = dpari_pp_rank(plan, coord);
@@ -57,7 +60,7 @@ static int32_t dpari_pp_neighbour(const dpari_particles *plan, const int32_t *co
     return -1 - rank;
 }
 
-/* Notes that particle i leaves. */
+/* Adds particle i to the particles that leave. */
 static dpar_status dpari_pp_leave(dpari_particles *plan, dpari_pp_migration *move, int64_t i,
                                   dpar_why *why)
 {
@@ -111,7 +114,7 @@ DPARI_ALWAYS_INLINE dpar_status dpari_pp_find(dpari_particles *plan, dpari_pp_mi
     return DPAR_OK;
 }
 
-/* Packs a particle as a row, with its position back in the box. */
+/* Packs particle i as a row, with its position moved back into the box. */
 static void dpari_pp_pack_row(const dpari_particles *plan, const dpari_pp_migration *move,
                               int64_t i, unsigned char *to)
 {
@@ -167,7 +170,8 @@ static dpar_status dpari_pp_pack_leaving(dpari_particles *plan, dpari_pp_migrati
 
 /* ---- particles that go further ---- */
 
-/* Exchanges the counts of far particles, and provides memory for those that arrive. Collective. */
+/* Exchanges how many bytes of far particles each rank sends to each, and allocates memory for the
+ * rows. Collective. */
 static DPARI_COLD dpar_status dpari_pp_count_far(dpari_particles *plan, dpari_pp_migration *move,
                                                  dpar_why *why)
 {
@@ -178,7 +182,8 @@ static DPARI_COLD dpar_status dpari_pp_count_far(dpari_particles *plan, dpari_pp
     int32_t r;
     move->far_count = (int64_t *)dpari_object_alloc(comm, 4 * 8 * (int64_t)p);
     if (!move->far_count) {
-        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %d counts", move->caller, p);
+        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for the counts of %d ranks",
+                           move->caller, p);
     }
     status = dpari_agree(comm, status, why);
     if (status != DPAR_OK) {
@@ -202,7 +207,7 @@ static DPARI_COLD dpar_status dpari_pp_count_far(dpari_particles *plan, dpari_pp
     }
     move->far_in = (unsigned char *)dpari_object_alloc(comm, move->far_bytes + move->far_sent + 1);
     if (!move->far_in) {
-        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes that arrive",
+        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes of particles",
                            move->caller, move->far_bytes + move->far_sent);
     }
     return dpari_agree(comm, status, why);
@@ -249,8 +254,8 @@ static void dpari_pp_replace(const dpari_particles *plan, int32_t fields, int64_
     }
 }
 
-/* Writes rows to the places of particles that leave, and after the last particle when those are
- * used up. first: how many particles have been written before. */
+/* Writes rows to the places of particles that leave, and when these are used up, after the last
+ * particle. *first: number of rows that have been written, which this function increases. */
 static void dpari_pp_take_rows(const dpari_particles *plan, const dpari_pp_migration *move,
                                const unsigned char *from, int64_t bytes, int64_t *first)
 {
@@ -283,7 +288,7 @@ static void dpari_pp_close_gaps(const dpari_particles *plan, const dpari_pp_migr
     }
 }
 
-/* Takes all particles that have arrived. */
+/* Stores all particles that have arrived. */
 static void dpari_pp_arrive(const dpari_particles *plan, const dpari_pp_migration *move)
 {
     const dpar_neighbours *neighbours = plan->neighbours;
@@ -341,8 +346,9 @@ static dpar_status dpari_pp_prepare(dpari_particles *plan, dpari_pp_migration *m
     return status == DPAR_OK ? dpari_pp_pack_leaving(plan, move, why) : status;
 }
 
-/* Makes all ranks fail if one has failed. *far becomes 1 if particles of some rank go further than
- * to a neighbour. Costs one all-reduce unless a rank has failed. Collective. */
+/* Makes all ranks fail if one has failed. *far is the number of far particles of this rank, and
+ * becomes 1 if any rank has some, otherwise 0. Costs one all-reduce unless a rank has failed.
+ * Collective. */
 static dpar_status dpari_pp_agree(const dpari_particles *plan, dpar_status status, int64_t *far,
                                   dpar_why *why)
 {

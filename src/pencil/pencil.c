@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Makes plans of transposes: checks descriptions, chooses the grid, finds the peers and what is
- * exchanged with them in each way, and provides the memory. pencil_run.c runs transposes. */
+/* Makes plans of transposes: checks descriptions, chooses the grid, finds the peers and the points
+ * exchanged with them in each way, and allocates the memory. pencil_run.c runs transposes. */
 #include "pencil.h"
 
 #include "../base/base_private.h"
@@ -17,12 +17,12 @@
 #define DPARI_PENCIL_MOST_BYTES (INT64_C(1) << 56) /* of an array */
 enum {
     DPARI_PENCIL_COMPONENTS = 1 << 20, /* the most components of a point */
-    DPARI_PENCIL_ROUNDS = 5            /* of four transposes, by which a grid is measured */
+    DPARI_PENCIL_ROUNDS = 5            /* rounds of four transposes that measure a grid */
 };
 
 /* ---- descriptions ---------------------------------------------------------------------------- */
 
-/* Checks the fields of a description that are not the array or the grid. */
+/* Checks all fields of a description but size and grid, and that comm can be used. */
 static dpar_status dpari_pencil_check_kind(const dpar_comm *comm, const dpar_pencil_desc *desc,
                                            dpar_why *why)
 {
@@ -35,13 +35,13 @@ static dpar_status dpari_pencil_check_kind(const dpar_comm *comm, const dpar_pen
     if ((desc->order != DPAR_PENCIL_GLOBAL_ORDER && desc->order != DPAR_PENCIL_AXIS_LAST) ||
         !dpari_is_flag(desc->measure) || desc->tag < 0) {
         return dpari_wrong(why,
-                           "pencil: order %d, measure %d, tag %d (allowed: DPAR_PENCIL_x, 0 or 1, "
-                           "and 0 or more)",
+                           "pencil: order %d, measure %d, tag %d: order must be DPAR_PENCIL_x, "
+                           "measure 0 or 1, and tag 0 or more",
                            desc->order, desc->measure, desc->tag);
     }
     if (comm->mem && !comm->node && !dpari_world_of(comm)) {
         return dpari_wrong(
-            why, "pencils are in the host's memory, but the communicator sends a device's");
+            why, "pencil: arrays are in the host's memory, but comm sends a device's memory");
     }
     return DPAR_OK;
 }
@@ -102,13 +102,13 @@ static DPARI_COLD void dpari_pencil_state(dpari_facts *facts, const void *given)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* True if `way` is one from an axis to another. */
+/* True if `way` is between two different axes. */
 static int dpari_pencil_is_way(int32_t way)
 {
     return way / 3 != way % 3;
 }
 
-/* Counts the boxes that this rank gives to and takes from a rank in all ways. */
+/* Counts the boxes that rank `me` gives to `rank`, and those that it takes from it, in all ways. */
 static int64_t dpari_pencil_count_boxes(const dpari_pencil_cut *cut, int32_t me, int32_t rank)
 {
     dpari_pencil_box common;
@@ -121,7 +121,7 @@ static int64_t dpari_pencil_count_boxes(const dpari_pencil_cut *cut, int32_t me,
             n += dpari_pencil_common(&mine, &theirs, &common) > 0;
         }
     }
-    /* what it takes by a way is what it gives by the opposite one */
+    /* it takes in a way what it gives in the opposite one */
     return 2 * n;
 }
 
@@ -196,7 +196,7 @@ static void dpari_pencil_set(dpari_pencil *plan, const dpari_pencil_cut *cut, in
     plan->x.self = -1;
 }
 
-/* Lists the ranks with which this one exchanges points in some way, itself included. */
+/* Lists the ranks with which this one exchanges points in any of the ways, itself included. */
 static void dpari_pencil_set_peers(dpari_pencil *plan)
 {
     const int32_t me = plan->x.comm->rank;
@@ -270,7 +270,8 @@ static void dpari_pencil_set_copy(const dpari_pencil *plan, dpari_pencil_copy *c
     }
 }
 
-/* Plans what this rank gives to peer i by a way. *used: bytes of the messages so far. */
+/* Plans what this rank gives to peer i in a way. *used: bytes of the messages so far. *next: the
+ * first copy that is not used yet. */
 static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
@@ -301,7 +302,7 @@ static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, in
     }
 }
 
-/* Plans what this rank takes from peer i by a way. *used: bytes of the messages so far. */
+/* Plans what this rank takes from peer i in a way, as dpari_pencil_set_give does. */
 static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
@@ -397,8 +398,8 @@ static dpar_status dpari_pencil_plan_grid(dpar_comm *comm, const dpari_pencil_cu
 
 /* ---- choosing the grid by measuring ---------------------------------------------------------- */
 
-/* Transposes from 2 over 1 to 0 and back a few times. Sets *seconds to the least time of a round on
- * the slowest rank. */
+/* Transposes from 2 over 1 to 0 and back a few times. Each rank times its fastest round, and
+ * *seconds is the longest of these times. */
 static dpar_status dpari_pencil_time(dpari_pencil *plan, void *a, void *b, double *seconds)
 {
     static const int32_t axis[5] = {2, 1, 0, 1, 2};
@@ -423,7 +424,7 @@ static dpar_status dpari_pencil_time(dpari_pencil *plan, void *a, void *b, doubl
     return dpar_all_reduce(comm, &least, seconds, 1, DPAR_F64, DPAR_MAX, NULL);
 }
 
-/* Plans a grid, measures it and frees the plan. Collective. */
+/* Makes a plan for a grid, measures it and frees the plan. Collective. */
 static dpar_status dpari_pencil_try(dpar_comm *comm, const dpari_pencil_cut *cut, int32_t tag,
                                     double *seconds, dpar_why *why)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pencil - divides a 3-D array into pencils, and changes between the directions in which they run,
- * as FFT codes need it (2DECOMP, P3DFFT, cuDecomp).
+/* pencil - divides a 3-D array into pencils along one dim, and transposes them to pencils along
+ * another, as FFT codes do with 2DECOMP, P3DFFT or cuDecomp.
  *
  * The dims of the array are 0, 1 and 2 as in C, the last one contiguous: in a[nz][ny][nx], x is
  * dim 2. A pencil along an axis has all points along that dim, and the other two dims are cut over
- * the ranks of a grid[0] x grid[1]:
+ * a grid of grid[0] x grid[1] ranks:
  *
  *     pencil along      dim 0            dim 1            dim 2
  *     2 (x)             over grid[0]     over grid[1]     whole
  *     1 (y)             over grid[0]     whole            over grid[1]
  *     0 (z)             whole            over grid[0]     over grid[1]
  *
- * so that a transpose between 2 and 1 involves the grid[1] ranks of a row of the grid, and one
- * between 1 and 0 the grid[0] ranks of a column. Rank r is in row r / grid[1] and column
- * r % grid[1]. A grid of P x 1 gives slabs: the pencils along 2 and 1 are then the same. A dim is
- * cut as by DPAR_SPLIT_EVEN.
+ * A transpose between 2 and 1 thus involves the grid[1] ranks in a row of the grid. One between 1
+ * and 0 involves the grid[0] ranks in a column. Rank r is in row r / grid[1] and column
+ * r % grid[1]. A grid of P x 1 gives slabs: pencils along 2 and along 1 then have the same points.
+ * Dims are cut as by DPAR_SPLIT_EVEN.
  *
  *     dpar_pencil_desc desc = {0};
  *     desc.size[0] = nz; desc.size[1] = ny; desc.size[2] = nx;
@@ -31,8 +31,8 @@
  *
  * Everything is planned in dpar_pencil_make. Ranks of a node read each other's arrays in place if
  * these are registered memory (dpar_pencil_array, dpar_comm_alloc), so that each point is copied
- * once. Other arrays are copied to registered memory before. Between nodes, each pair of ranks
- * exchanges one message. */
+ * once. Other arrays are first copied to registered memory. Between nodes, each rank sends one
+ * message to each rank that needs points from it. */
 #ifndef DPARI_PENCIL_PENCIL_H
 #define DPARI_PENCIL_PENCIL_H
 
@@ -49,15 +49,15 @@ enum {
  * equal on all ranks, otherwise all get DPAR_E_MISMATCH. */
 typedef struct dpar_pencil_desc {
     int64_t size[3];    /* points along each dim of the whole array, at least 1 */
-    int32_t grid[2];    /* the ranks over which dims are cut; their product must be the number of
-                           ranks. 0 selects one or both */
+    int32_t grid[2];    /* the numbers of ranks over which dims are cut. Their product must be the
+                           number of all ranks. 0 lets dpar choose the number */
     int32_t type;       /* DPAR_F64, ...; any type that has bytes; no default */
     int32_t components; /* elements of each point, 1 to 2^20, adjacent; 0 selects 1. 2 is complex */
     int32_t order;      /* DPAR_PENCIL_GLOBAL_ORDER or DPAR_PENCIL_AXIS_LAST */
-    int32_t measure;    /* how the rest of the grid is selected. 0: the least points that the
-                           busiest rank holds and sends to others on the way from 2 over 1 to 0, a
-                           message counted as 4 KiB. 1: the 8 best grids by this rule are tried on
-                           real arrays, and the fastest is kept; takes some 20 transposes of each */
+    int32_t measure;    /* how dpar chooses the grid. 0: so that the busiest rank holds and sends
+                           the least data in transposes from 2 to 1 and from 1 to 0, where each
+                           message counts as 4 KiB. 1: measures the 8 grids that are best by this
+                           rule, with 20 transposes each, and takes the fastest */
     int32_t tag;        /* of the messages; your own messages between begin and end must have
                            another one */
 } dpar_pencil_desc;
@@ -72,14 +72,14 @@ typedef struct dpar_pencil {
 
 /* Plans all transposes of an array.
  *
- * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field is
- * not allowed, or if comm has a device's memory. Fails with DPAR_E_RANGE if the array has more than
+ * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field has
+ * a wrong value, or if comm has a device's memory. Fails with DPAR_E_RANGE if the array exceeds
  * 2^56 bytes, and with DPAR_E_MISMATCH if ranks pass different descriptors. Also fails with
  * DPAR_E_MEMORY, or with an error of the communicator.
  *
  * More ranks than points along a dim are allowed; some ranks then have no points. Costs O(ranks)
- * and a message to each rank that this one exchanges points with. A plan takes 3 to 6 KiB for each
- * of these ranks, and the bytes of the messages to and from those of other nodes, in memory of
+ * and a message to each rank with which this one exchanges points. A plan takes 3 to 6 KiB for each
+ * of these ranks, and the bytes of the messages to and from other nodes. Its memory is from
  * dpar_comm_alloc. */
 DPAR_API dpar_status dpar_pencil_make(dpar_comm *comm, const dpar_pencil_desc *desc,
                                       dpar_pencil **pencil, dpar_why *why);
@@ -88,16 +88,16 @@ DPAR_API dpar_status dpar_pencil_make(dpar_comm *comm, const dpar_pencil_desc *d
  * status of that transpose. Costs a barrier. */
 DPAR_API dpar_status dpar_pencil_free(dpar_pencil *pencil);
 
-/* Finds out which points this rank has along an axis, and where they are in memory.
+/* Finds out which points this rank's pencil along an axis has, and where they are in memory.
  *
  * axis:   0, 1 or 2, the dim along which the pencil is whole.
  * first:  [3] receives the global index of its first point along each dim.
- * count:  [3] receives its points along each dim, all 0 if it has none.
- * stride: [3] receives the points from one index to the next along each dim, so that the point at
+ * count:  [3] receives its number of points along each dim; all are 0 if it has none.
+ * stride: [3] receives the distance, in points, of neighbours along each dim, so that the point at
  *         first[d] + i[d] is point i[0] * stride[0] + i[1] * stride[1] + i[2] * stride[2].
  *
- * Any of the three may be NULL. Local. Fails with DPAR_E_ARG for another axis, with the message in
- * pencil->comm->why. */
+ * first, count and stride may be NULL. Local. Fails with DPAR_E_ARG for another axis; the message
+ * is in pencil->comm->why. */
 DPAR_API dpar_status dpar_pencil_box(const dpar_pencil *pencil, int32_t axis, int64_t *first,
                                      int64_t *count, int64_t *stride);
 
@@ -107,7 +107,7 @@ DPAR_API dpar_status dpar_pencil_box(const dpar_pencil *pencil, int32_t axis, in
  * Costs O(points). */
 DPAR_API void *dpar_pencil_array(dpar_pencil *pencil);
 
-/* Changes pencils along one axis to pencils along another one, in one step for any two axes.
+/* Transposes pencils along one axis to pencils along any other axis, in one step.
  *
  * in:  this rank's pencil along axis `from`; not changed. May be NULL if it has no points.
  * out: receives its pencil along axis `to`. Must not overlap `in`.
@@ -118,9 +118,11 @@ DPAR_API void *dpar_pencil_array(dpar_pencil *pencil);
  * ended. This rank has then begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if
  * ranks that share memory pass different axes. Fails with DPAR_E_MEMORY if there is no memory for
  * the copy of an array that is not registered. Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h
- * describes. These three break the communicator. The message is in pencil->comm->why.
+ * describes. All errors but DPAR_E_ARG break the communicator. The message is in
+ * pencil->comm->why.
  *
- * Costs O(bytes), once for registered arrays in a node, otherwise two or three times. */
+ * Copies each point once if arrays are registered and ranks share a node, otherwise two or three
+ * times. */
 DPAR_API dpar_status dpar_pencil_transpose(dpar_pencil *pencil, int32_t from, int32_t to,
                                            const void *in, void *out);
 /* Starts a transpose, whose parameters and errors are those of dpar_pencil_transpose. `in` must not

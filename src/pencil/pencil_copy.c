@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Copies boxes of points. If the innermost dims of the two sides differ, this is a transpose: rows
- * of a tile are first gathered in a small buffer, so that each line of `from` and of `to` is
- * visited once, and no two lines of a tile can evict each other from the cache if the sizes are
- * powers of 2. */
+ * of a tile are first gathered in a small buffer. Each cache line of `from` and of `to` is then
+ * visited only once, so that lines of a tile cannot evict each other from the cache, as they would
+ * if sizes are powers of 2. */
 #include "pencil_copy.h"
 
 #include "../base/type.h"
@@ -10,7 +10,7 @@
 
 enum {
     DPARI_PENCIL_TILE = 4096, /* bytes of the buffer */
-    DPARI_PENCIL_TILED = 64   /* points of more bytes are whole lines, which need no tiles */
+    DPARI_PENCIL_TILED = 64   /* larger points fill whole cache lines, and need no tiles */
 };
 
 /* ---- preparing ------------------------------------------------------------------------------- */
@@ -88,8 +88,8 @@ DPARI_INTERNAL void dpari_pencil_prepare(dpari_pencil_copy *copy, const int64_t 
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Copies one tile of count[0] x count[1] points. `wide` is the bytes of a point, a constant where
- * this is inlined. */
+/* Copies one tile of count[0] x count[1] points. wide: bytes of a point, a constant after inlining.
+ */
 DPARI_STRIDE_INLINE void dpari_pencil_tile(unsigned char *to, const unsigned char *from,
                                            const int64_t *count, int64_t to_step, int64_t from_step,
                                            int64_t wide)
@@ -115,7 +115,7 @@ DPARI_STRIDE_INLINE void dpari_pencil_tile(unsigned char *to, const unsigned cha
     }
 }
 
-/* Copies all tiles. `side` is the points along a tile's two dims. */
+/* Copies all tiles. side: number of points along each of a tile's two dims. */
 DPARI_STRIDE_INLINE void dpari_pencil_tiles(const dpari_pencil_copy *copy, unsigned char *to,
                                             const unsigned char *from, int64_t side, int64_t wide)
 {

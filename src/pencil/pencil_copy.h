@@ -9,8 +9,8 @@
 /* A prepared copy. If the same dim is the innermost on both sides, dpari_stride copies runs along
  * it. Otherwise the box is copied in tiles of the two innermost dims. */
 typedef struct dpari_pencil_copy {
-    int64_t to_at, from_at; /* bytes from the begin of an array to the box */
-    int32_t tiled;          /* 1 if it is copied in tiles */
+    int64_t to_at, from_at; /* bytes from the start of an array to the box */
+    int32_t tiled;          /* 1 if the box is copied in tiles */
     int32_t whole[2];       /* 1 if the box is contiguous in `to`, and in `from` */
     int32_t same;           /* 1 if the points have the same order on both sides */
     int64_t bytes;          /* of the box */

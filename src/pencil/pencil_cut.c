@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Computes the boxes of ranks, and chooses the grid of ranks. pencil.h has the table of which dim
- * is cut over which numbers of the grid. */
+/* Computes the boxes of ranks, and finds the best grids of ranks. The table in pencil.h shows which
+ * dim is cut over which number of the grid. */
 #include "pencil_cut.h"
 
 #include "../index/split.h"
 #include "pencil.h"
 
-/* Returns which number of the grid cuts dim d of a pencil, or -1 if the dim is whole. */
+/* Returns over which number of the grid, 0 or 1, dim d of a pencil is cut, or -1 if it is whole. */
 static int32_t dpari_pencil_cut_by(int32_t axis, int32_t d)
 {
     if (d == axis) {
@@ -83,9 +83,9 @@ DPARI_INTERNAL int64_t dpari_pencil_common(const dpari_pencil_box *a, const dpar
     return points;
 }
 
-/* Returns what a grid costs: the points of the busiest rank in its three pencils, and the points
- * and messages that it sends to others on the way from 2 over 1 to 0. The largest share of a dim is
- * that of the first rank. */
+/* Returns the cost of a grid, in points: those in the three pencils of the busiest rank, and those
+ * that it sends in transposes from 2 to 1 and from 1 to 0, with its messages. This is rank 0, which
+ * has the largest part of each dim. */
 static int64_t dpari_pencil_grid_cost(const dpari_pencil_cut *cut, int32_t g0, int32_t g1)
 {
     const int64_t *size = cut->size;

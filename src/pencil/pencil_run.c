@@ -16,8 +16,9 @@ static int64_t dpari_pencil_entry(const dpari_pencil *plan, int32_t i)
     return (int64_t)plan->way * plan->x.peers + i;
 }
 
-/* Copies what peers of this node read to registered memory. Returns the reference to it, or 0 if
- * there is no memory, which breaks the communicator, because the other ranks have begun. */
+/* Copies the points that peers of this node read to registered memory. Returns the reference to
+ * this copy. If there is no memory, returns 0 and breaks the communicator, because the other ranks
+ * have begun. */
 static uint64_t dpari_pencil_lend_copy(dpari_pencil *plan)
 {
     const int64_t *bytes = plan->head.bytes;
@@ -43,7 +44,7 @@ static uint64_t dpari_pencil_lend_copy(dpari_pencil *plan)
     return dpari_ref(plan->x.world, plan->lent, 1);
 }
 
-/* Publishes where peers of this node read. */
+/* Publishes the reference to the array that peers of this node read, or to its copy. */
 static dpar_status dpari_pencil_pack(void *of, int32_t s)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
@@ -62,7 +63,8 @@ static dpar_status dpari_pencil_pack(void *of, int32_t s)
     return ref != 0 ? DPAR_OK : plan->head.comm->status;
 }
 
-/* Returns where the message from peer i arrives, or with `sends` that to it, which is packed. */
+/* Returns where the message from peer i arrives, or if `sends`, the address of the message
+ * to it, which is packed first unless it is sent in place. */
 static unsigned char *dpari_pencil_message(void *of, int32_t s, int32_t i, int sends)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
@@ -178,7 +180,7 @@ DPAR_API dpar_status dpar_pencil_begin(dpar_pencil *pencil, int32_t from, int32_
     plan->out = (unsigned char *)out;
     plan->x.flow = plan->flow + (int64_t)plan->way * plan->x.peers;
     plan->x.step[0].meets = plan->meets[plan->way];
-    /* peers compare the way, above the bits of an operation */
+    /* peers compare the way, which is above the bits of the operation */
     return dpari_exchange_begin(&plan->x, DPAR_COPY, (uint64_t)plan->way * (DPARI_EXCHANGE_OP + 1));
 }
 

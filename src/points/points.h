@@ -32,15 +32,15 @@
  *
  * In some codes own values and ghosts are mixed in one array, for example because a tile is stored
  * with its border. Set mixed_count to the size of the array in place of own_count and ghost_count,
- * and list the places that are sent and received. All other places belong to the rank.
+ * and list the places that are sent and received. All places that are not received are own values.
  *
  *     desc.mixed_count = 6 * 6;               a tile of 4 x 4 values with a border
  *     desc.lists = &lists;                    receive_index has the places of the border
  *
- * Some ghosts may be sent by no rank, such as those of cells outside a wall. Set unsent_ghosts
+ * If no rank sends some of the ghosts, such as those of cells outside a wall, set unsent_ghosts
  * to 1. Exchanges then leave these ghosts as they are, and you fill them.
  *
- * Ids without owners, such as those of the corners of elements, are a third way (desc.shared).
+ * By shared ids, which have no owners, such as those of the corners of elements (desc.shared).
  * There are no ghosts then: an id may occur several times, on one rank and on others, and
  * dpar_points_combine_many replaces all values that have the same id by their sum, in one exchange.
  *
@@ -61,8 +61,8 @@
  * 48 bytes per rank of the communicator.
  *
  * Plans of shared ids also keep 4 bytes for each value whose id occurs several times, and 8 bytes
- * for each sharer of an id, but no lists of runs. dpar_points_make then needs up to 250 bytes per
- * value.
+ * for each sharer of an id, but no lists of runs. dpar_points_make then temporarily needs up to
+ * 250 bytes per value.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine as the one before,
  * take 1.4 times the memory of the finest. If they shared memory, each exchange would have to wait
@@ -95,7 +95,7 @@ enum {
  * first send_count[0] entries of send_index are the values for peer[0], the next send_count[1]
  * those for peer[1], and so on. In the same way, the first receive_count[0] entries of
  * receive_index are the ghosts that receive the values from peer[0], in the order of that peer's
- * send_index. All arrays are copied. Counts have 64 bits or 32 bits, as your code has them. */
+ * send_index. All arrays are copied. Counts have 64 or 32 bits, as in your code. */
 typedef struct dpar_points_lists {
     int32_t peer_count;
     const int32_t *peer;            /* [peer_count] ranks, each once, in any order; may include this
@@ -109,7 +109,7 @@ typedef struct dpar_points_lists {
                                        own_count + 1, ... With mixed_count it must be set, and may
                                        have any index that is not in send_index */
     const int32_t *send_count32;    /* replaces send_count if your counts have 32 bits */
-    const int32_t *receive_count32; /* replaces receive_count */
+    const int32_t *receive_count32; /* replaces receive_count in the same way */
 } dpar_points_lists;
 
 /* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks must
@@ -118,10 +118,10 @@ typedef struct dpar_points_lists {
 typedef struct dpar_points_desc {
     int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
                                 be 0 to 2^31 - 1 */
-    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order (or as
-                                `shared` says). NULL on
-                                all ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `layout` assigns to this rank */
+    const int64_t *own_id;   /* [own_count] any numbers, in any order, each once in the job (unless
+                                `shared` is set). NULL on all ranks selects consecutive ids from 0,
+                                rank after rank, or the elements that `layout` assigns to this
+                                rank */
     int64_t ghost_count;     /* number of values that this rank reads */
     const int64_t *ghost_id; /* [ghost_count] their ids, which may include own ids */
     const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
@@ -137,7 +137,7 @@ typedef struct dpar_points_desc {
                           one */
     int32_t shared;    /* 1: own_id lists shared ids. Each is 0 or more and may occur any number of
                           times, on one rank and on several; -1 means that a value has no id.
-                          dpar_points_combine_many then combines the values with the same id */
+                          dpar_points_combine_many combines values that have the same id */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
     void *memory;      /* for the plan, aligned to 64; NULL lets dpar_points_make allocate it */
     int64_t bytes;     /* size of memory. With memory NULL and bytes 1, dpar_points_make fails with
@@ -148,10 +148,10 @@ typedef struct dpar_points_desc {
     int32_t unsent_ghosts;     /* 1 allows ghosts that no rank sends: ids that no rank owns, whose
                                   `owner` is then -1, or ghosts that are not in receive_index.
                                   Exchanges leave them as they are, and
-                                  DPAR_POINTS_ORDER_BY_OWNER puts them last. 0: they are an error.
-                                  A mixed array needs no permission */
+                                  DPAR_POINTS_ORDER_BY_OWNER puts them last. 0 makes them an error.
+                                  Not needed with mixed_count */
     const int32_t *own_id32;   /* replaces own_id if your ids have 32 bits */
-    const int32_t *ghost_id32; /* replaces ghost_id */
+    const int32_t *ghost_id32; /* replaces ghost_id in the same way */
 } dpar_points_desc;
 
 /* A vector over own values and ghosts. Zero it, then set type, data and the other fields that you
@@ -191,7 +191,7 @@ typedef struct dpar_points {
  * rank 2, is owned by no rank"). A second owner is not detected if `owner` or `layout` defines the
  * owners. Lists fail with DPAR_E_ARG, too, if an index is received twice, or both sent and
  * received, since the result would depend on the order. Fails with DPAR_E_MISMATCH if ranks
- * describe different kinds of plans, or if a rank sends another number of values than its peer
+ * describe different kinds of plans, or if a rank sends more or fewer values than its peer
  * receives. Fails with DPAR_E_RANGE if a rank has more than 2^31 - 1 values, with DPAR_E_MEMORY, or
  * with an error of the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and too small on
  * some rank; why->bytes is then the number that this rank needs.
@@ -261,25 +261,25 @@ DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_p
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op);
 
-/* Starts to combine the values with the same id, which plans of shared ids do (desc.shared). All of
- * these values, on all ranks, become the result. Until dpar_points_end they may be neither read nor
- * written. Values whose id is -1, or that occurs once in the job, are not changed.
+/* Starts to combine the values that have the same id, in plans of shared ids (desc.shared). All
+ * these values, on all ranks, are replaced by the result. Until dpar_points_end they may be neither
+ * read nor written. Values whose id is -1 or occurs only once in the job are not changed.
  *
- * op: DPAR_SUM, DPAR_AVG (the mean), DPAR_PRODUCT, DPAR_MAX or DPAR_MIN; or DPAR_COPY, with which
- *     the first value on the lowest rank replaces all others.
+ * op: DPAR_SUM, DPAR_AVG (the mean), DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, or DPAR_COPY, which replaces
+ *     all values by the first one on the lowest rank that has the id.
  *
- * Values of one rank are combined in the order of their indices, and the results of the ranks in
- * ascending order, so that all ranks get the same bits (except for those of a NaN):
+ * The values of one rank are combined in the order of their indices, and then the results of the
+ * ranks in ascending order of ranks. So all ranks get the same bits (except for those of a NaN):
  *
  *     (rank 0's value 3 op rank 0's value 8) op rank 2's value 5 op rank 7's value 0
  *
- * F16 and BF16 are combined in F32; the result of each rank is rounded, then that of all. A mean is
- * the sum divided by the number of values (integers towards zero). Sums of F64 are fast; anything
- * else takes some 30 ns for each number and id.
+ * F16 and BF16 are combined in F32. The result of each rank is rounded, and then that of all ranks.
+ * A mean is the sum divided by the number of values; for integers it is rounded towards zero. Sums
+ * of F64 are fast. Other types and operations take about 30 ns for each number of each id.
  *
  * Each rank sends its results to all ranks that share their ids, in one message per peer, or
- * through the node's memory. That is best for the nodes of a mesh, which few ranks share. An id
- * that all ranks have makes all of them peers, and costs size - 1 messages per rank; use
+ * through shared memory. This suits the vertices of a mesh, each of which few ranks share. An id
+ * that all ranks have makes all of them peers, and costs size - 1 messages per rank. Use
  * dpar_all_reduce for such values, and give them the id -1.
  *
  * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the

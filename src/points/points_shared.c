@@ -5,13 +5,13 @@
 
 #include "../host/kernel.h"
 
-/* One number of the values of the n ids of a record. This rank has `repeats` values of each id;
- * value j of id i is at own + index[j * n + i] * stride. `sharers` ranks share it, or 0 if no other
- * rank has it. */
+/* The n ids of a record, and one number of their values. This rank has `repeats` values of each id;
+ * value j of id i is at own + index[j * n + i] * stride. `sharers` is how many ranks have the id,
+ * this one included, or 0 if no other rank has it. */
 typedef struct dpari_pt_ids {
     int64_t n, repeats, sharers;
     const int32_t *index; /* [repeats][n] */
-    const int32_t *total; /* [n] number of values on all ranks */
+    const int32_t *total; /* [n] number of values on all ranks; only if sharers is not 0 */
     const int32_t *rank;  /* [sharers][n] sources, in ascending order of ranks */
     const int32_t *place; /* [sharers][n] index of the value in the source */
     unsigned char *own;
@@ -20,7 +20,7 @@ typedef struct dpari_pt_ids {
     int64_t offset; /* of the number in the values of a source, in bytes */
 } dpari_pt_ids;
 
-/* Reads the record at `at`, which dpari_pt_write_ids has written. Returns its end. */
+/* Reads the record at `at`, which dpari_pt_write_ids has written, and returns its end. */
 static const int32_t *dpari_pt_read_ids(const int32_t *at, dpari_pt_ids *ids)
 {
     ids->n = at[0];
@@ -33,14 +33,14 @@ static const int32_t *dpari_pt_read_ids(const int32_t *at, dpari_pt_ids *ids)
     return ids->place + ids->sharers * ids->n;
 }
 
-/* Returns the address of the number in entry k of the sources. */
+/* Returns the address of the number that entry k of `rank` and `place` describes. */
 static const void *dpari_pt_source(const dpari_pt_ids *ids, int64_t k)
 {
     const dpari_pt_side *from = ids->source + ids->rank[k];
     return from->at + ids->offset + ids->place[k] * from->stride;
 }
 
-/* Adds doubles: those of the sources in the last phase, otherwise those of this rank. */
+/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
 DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
 {
     const int64_t n = ids->n, all = ids->repeats * n, stride = ids->stride / 8;
@@ -102,7 +102,7 @@ static DPARI_COLD void dpari_pt_combine_ids(const dpari_pt_shared *shared, const
         while (op == DPAR_AVG && phase == DPARI_PT_FINAL && j < ids->total[i]) {
             shared->in[j++] = &zero; /* the sum is divided by the number of values */
         }
-        /* a single value is copied */
+        /* DPAR_COPY passes only the first value, which is copied */
         dpari_kern_reduce(shared->out, (int32_t)outs, shared->in,
                           shared->op == DPAR_COPY ? 1 : (int32_t)j, 1, type, op, 0);
     }
@@ -132,7 +132,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_pt_combine_shared(const dpari_points *plan,
     dpari_pt_side *own = plan->shared.source + plan->x.peers, *source;
     const dpari_pt_vector *vector = plan->vector;
     dpari_pt_ids ids;
-    int64_t point = 0; /* of the last vector */
+    int64_t point = 0; /* bytes of a point of the previous vector */
     int32_t v;
     if (plan->shared.local == plan->shared.end) {
         return; /* the vectors may be NULL */

@@ -10,25 +10,25 @@
 #include "points_mail.h"
 #include "points_order.h"
 
-/* What this rank knows while a plan is made. A sharer's rank and its number of values of an id are
- * one number, rank << 32 | values, so that sharers are sorted by rank. */
+/* The data of a search for sharers. A sharer is one number, rank << 32 | values, where `values` is
+ * how many values of the id it has, so that sharers are sorted by rank. */
 typedef struct dpari_pt_search {
     dpari_points *plan;
     dpari_pt_both *both;
-    /* Values of this rank, sorted; key: id, at: local index. In the first value of each id, id is
-     * the index in `sharer` of the first rank that has it. */
+    /* Values of this rank, sorted; key: id, at: local index. In the first item of each id, the
+     * field `id` is the index in `sharer` of the first sharer. */
     dpari_po_item *value, *value_end;
-    /* Who has the ids that this rank shares, sorted; key: id, id: sharer, at: how many values of
-     * lower ids are sent to the sharer, which are as many as it sends. */
+    /* Sharers of the ids that this rank shares, sorted; key: id, id: sharer, at: number of values
+     * of lower ids that are sent to the sharer, which is also the number that it sends. */
     dpari_po_item *sharer, *sharer_end;
-    /* The ids that this rank repeats or shares; key: sharers << 31 | values, at: index in `value`
-     * of the first value, id: the last other sharer, or the index of the first value. */
+    /* Ids that this rank repeats or shares; key: number of sharers << 31 | values, at: index of the
+     * first item in `value`, id: the last other rank, or the first local index if there is none. */
     dpari_po_item *group, *group_end;
     dpari_po_pages pages;
 } dpari_pt_search;
 
 /* Returns the end of the items that have the same key as the first one. */
-DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_alike(dpari_po_item *item, const dpari_po_item *end)
+DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_run_end(dpari_po_item *item, const dpari_po_item *end)
 {
     const int64_t key = item->key;
     while (item < end && item->key == key) {
@@ -37,8 +37,9 @@ DPARI_STATIC_NOINLINE dpari_po_item *dpari_pt_alike(dpari_po_item *item, const d
     return item;
 }
 
-/* Sends the key and the id of n items to the ranks `at`. Returns what this rank has received,
- * sorted, and sets *end to its end. All ranks get an earlier error. Collective. */
+/* Sends the key and the id of each of n items to rank item->at. Returns the items that this rank
+ * has received, sorted, and sets *end. If *status is an error on a rank, all ranks get it.
+ * Collective. */
 static dpari_po_item *dpari_pt_send_items(dpari_pt_search *search, const dpari_po_item *item,
                                           int64_t n, dpari_po_item **end, dpar_status *status,
                                           dpar_why *why)
@@ -99,7 +100,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
     search->value_end = search->value + (to - item);
     search->group = to = item + 2 * most;
     for (a = search->value; a < search->value_end; a = next) {
-        next = dpari_pt_alike(a, search->value_end);
+        next = dpari_pt_run_end(a, search->value_end);
         to->key = a->key;
         to->id = (int64_t)comm->rank << 32 | (next - a);
         to->at = dpari_pt_home(a->key, comm->size);
@@ -109,7 +110,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
     for (pass = 0; pass < 2; pass++) { /* counts the answers, then writes them */
         answers = 0;
         for (to = here; to < here_end; to = next) {
-            next = dpari_pt_alike(to, here_end);
+            next = dpari_pt_run_end(to, here_end);
             for (a = to; a < next && next > to + 1; a++) {
                 for (b = to; b < next; b++, answers++) {
                     if (pass > 0) {
@@ -131,9 +132,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_pt_find_sharers(dpari_pt_search *search,
     return status;
 }
 
-/* Numbers the values that are sent to each rank, which are as many as it sends, in the order of
- * their ids, and groups the ids that this rank repeats or shares. Returns how many int32_t their
- * records need, and sets *most to the largest number of values that are combined at once. */
+/* Numbers the values that are sent to each rank in the order of their ids (the rank sends as many),
+ * and groups the ids that this rank repeats or shares. Returns how many int32_t their records need,
+ * and sets *most to the largest number of values that are combined at once. */
 DPARI_STATIC_NOINLINE int64_t dpari_pt_group_ids(dpari_pt_search *search, int64_t *most)
 {
     dpari_po_item *value, *next, *sharer = search->sharer, *group = search->group;
@@ -141,7 +142,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_pt_group_ids(dpari_pt_search *search, int64_
     *most = 0;
     for (value = search->value; value < search->value_end; value = next) {
         int64_t total = 0, sharers = 0, other = 0;
-        next = dpari_pt_alike(value, search->value_end);
+        next = dpari_pt_run_end(value, search->value_end);
         value->id = sharer - search->sharer;
         for (; sharer < search->sharer_end && sharer->key == value->key; sharer++) {
             const int64_t rank = sharer->id >> 32;
@@ -205,7 +206,7 @@ DPARI_STATIC_NOINLINE int32_t *dpari_pt_write_ids(const dpari_pt_search *search,
     return at + n * (repeats - 1 + (sharers > 0 ? 1 + 2 * sharers : 0));
 }
 
-/* Makes the lists and the records from the sharers of this rank's ids. Local. */
+/* Makes the lists and the records of this rank's ids from their sharers. Local. */
 DPARI_STATIC_NOINLINE dpar_status dpari_pt_make_lists(dpari_pt_search *search, int64_t own_count,
                                                       dpar_why *why)
 {

@@ -3,9 +3,9 @@
  * receives, for plans of shared ids. Private.
  *
  * There are two rounds, each an all-to-all of counts and one of ids. First each rank sends every id
- * that it has, and how many values have it, to the id's home (points_owner.h). Then the home sends
- * the ranks and their numbers of values to all ranks of an id that several have. Both sides of a
- * message then sort its values by the same rule, so that they need not exchange lists. */
+ * that it has, and how many values have it, to the id's home (points_owner.h). If several ranks
+ * have an id, its home then sends all of them the list of these ranks and their numbers of values.
+ * Both sides of a message sort its values by the same rule, so that no lists are exchanged. */
 #ifndef DPARI_POINTS_POINTS_SHARERS_H
 #define DPARI_POINTS_POINTS_SHARERS_H
 

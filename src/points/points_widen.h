@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* points_widen - copies the description of a plan in the form that planning uses: ids and counts
- * have 64 bits, and a mixed array has no own values in front. Private. */
+ * have 64 bits, and the places of a mixed array are described as ghosts. Private. */
 #ifndef DPARI_POINTS_POINTS_WIDEN_H
 #define DPARI_POINTS_POINTS_WIDEN_H
 
