@@ -1169,7 +1169,7 @@ module dpar
     type, bind(c) :: dpar_points_desc
         ! number of values that this rank owns.
         integer(c_int64_t) :: own_count = 0
-        ! [own_count] any numbers, each once in the job, in any order (or as `shared` says).
+        ! [own_count] any numbers, each once in the job, in any order.
         type(c_ptr) :: own_id = c_null_ptr
         integer(c_int64_t) :: ghost_count = 0 ! number of values that this rank reads
         type(c_ptr) :: ghost_id = c_null_ptr ! [ghost_count] their ids, which may include own ids

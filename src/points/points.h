@@ -118,10 +118,10 @@ typedef struct dpar_points_lists {
 typedef struct dpar_points_desc {
     int64_t own_count;       /* number of values that this rank owns; own_count + ghost_count must
                                 be 0 to 2^31 - 1 */
-    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order (or as
-                                `shared` says). NULL on
-                                all ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `layout` assigns to this rank */
+    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order; shared
+                                ids may be repeated. NULL on all ranks selects consecutive ids from
+                                0, rank after rank, or the elements that `layout` assigns to this
+                                rank */
     int64_t ghost_count;     /* number of values that this rank reads */
     const int64_t *ghost_id; /* [ghost_count] their ids, which may include own ids */
     const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
