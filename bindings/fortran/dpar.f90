@@ -4,51 +4,53 @@
 !   cc -O2 -I. -c bindings/fortran/dpar.c      the library; with dpar_mpi_make: mpicc -O2 -DUSE_MPI
 !   gfortran -O2 bindings/fortran/dpar.f90 yours.f90 dpar.o
 !
-! This file is Fortran 2018, because arguments of C functions may be left out. If your code is
-! compiled with -std=f2008 or older, compile this file with -std=f2018: their modules mix.
+! This file needs Fortran 2018, because C functions with optional arguments are a feature of that
+! standard. If your code is compiled with -std=f2008 or older, compile only this file with
+! -std=f2018; the other files can use its module.
 !
-! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
-! mem, halo_exchange, grid, points, of what chooses a process grid (halo_cost), draws halos
-! (halo_show) and grids (grid_draw) and joins MPI.
-! Not here: planning, pipelines and layers of networks, whose users write C, C++ or Python.
+! It contains meshes, layouts, moves of arrays, communicators, halos, grids, points, pencils and MPI,
+! but no particles, planning, pipelines or layers of networks.
 !
-! Names, arguments and results are those of C, where each function is documented (dpar.h): here
-! stands its first sentence. What Fortran has to know:
+! Names, arguments and results are those of C. The comment on a function or a field here is the first
+! sentence of its comment in the C header (dpar.h and so on), which has the rest. The differences
+! between the languages are:
 !
-! Numbers count as in C: ranks, axes, dims and elements from 0, ranges are half open. Arrays inside
-! types begin at 0, too: halo%low(0) is the width of dim 0.
+! Numbering. Ranks, axes, dims and elements are counted from 0 as in C, and the upper end of a range
+! does not belong to it. Arrays inside types begin at 0, too: halo%low(0) is the width of dim 0.
 !
-! The order of dims. dpar's dim 0 is the slowest in memory, Fortran's first dim the fastest. So an
-! array a(nx, ny, nz) is to dpar a grid of extents [nz, ny, nx]: Fortran's dim k of n is dpar's dim
-! n - k. Nothing is copied or transposed, the same memory is read from its other end. dpar_box_bounds
-! makes a box of dpar into Fortran's bounds, and dpar_halo_field_bounds tells an exchange how an array
-! with such bounds lies, so that few codes ever write n - k.
+! The order of dims. dpar's dim 0 is the slowest in memory, and Fortran's first dim is the fastest.
+! An array a(nx, ny, nz) is therefore a grid of extents [nz, ny, nx]: dim k of n in Fortran is dpar's
+! dim n - k. Nothing is copied or transposed for this. dpar_box_bounds converts a box of dpar to
+! Fortran's bounds, and dpar_halo_field_bounds sets the strides of an array with such bounds, so that
+! few codes need to compute n - k.
 !
-! Strings: C reads up to a NUL: dpar_mesh_find(mesh, "x" // c_null_char). dpar_string makes
-! Fortran's text of a dpar_why, of what C returned (type(c_ptr)) and of the names inside types.
+! Strings. C needs a NUL at the end: dpar_mesh_find(mesh, "x" // c_null_char). dpar_string converts a
+! dpar_why, a string that C returned (type(c_ptr)) or a name inside a type to Fortran's characters.
 !
-! Types begin zeroed, which means the defaults. Communicators and exchanges are type(c_ptr). Memory
-! that is moved is type(c_ptr), too: c_loc(a) of a `target`, never a hidden copy of a section. What
-! must stay where it is in C (fields and halos of a plan, works, posted buffers) is the caller's
-! `target` here. Arguments that may be NULL in C may be left out, later ones then go by name:
-! dpar_init(world, why=why). A true of C is any number but 0. Within one expression Fortran calls
-! functions in any order, and perhaps not all: call first, then look at what was written.
+! Types and pointers. The fields of all types are 0 at first, which selects the defaults.
+! Communicators and plans are type(c_ptr). Arrays that are communicated are passed as c_loc(a) of a
+! `target`, so that the compiler makes no hidden copy of a section. Everything that C uses after a
+! call must be a `target` of the caller: the fields and halos of a plan, works, posted buffers.
 !
-! Grids: examples/06_heat.f90. An array u(0:nx+1, 0:ny+1) around nx x ny own cells is dense with its
-! halo; it is known by its first own cell, c_loc(u(1, 1)). dpar_grid_desc_init takes sizes in
-! Fortran's order, and dpar_mpi_grid_make makes the grid of a communicator of MPI_Cart_create. Between dpar_grid_begin and dpar_grid_end (and dpar_halo_plan_begin, _end)
-! halos are written while the compiler sees no call: such arrays are `target`, or `asynchronous`,
-! wherever the code between the two can see them, dummy arguments too; else their elements may be
-! kept in registers, or the array copied.
+! Arguments and results. Arguments that may be NULL in C are optional; those behind them are then
+! passed by name: dpar_init(world, why=why). A C function that returns a truth value returns 0 for
+! false. Fortran may call the functions in one expression in any order, or skip some. Call a function
+! in a statement of its own before you use what it writes.
+!
+! Grids (examples/06_heat.f90). An array u(0:nx+1, 0:ny+1) with nx x ny own cells is dense with its
+! halo. It is identified by its first own cell, c_loc(u(1, 1)). dpar_grid_desc_init takes sizes in
+! Fortran's order, and dpar_mpi_grid_make makes a grid on a communicator from MPI_Cart_create.
+! Between dpar_grid_begin and dpar_grid_end (dpar_halo_plan_begin and _end) halos are written while
+! the compiler sees no call. Such arrays, also as dummy arguments, must be `target` or `asynchronous`
+! in the code between the two calls; otherwise the compiler may keep their elements in registers or
+! copy the array.
 !
 ! Complex arrays are exchanged and summed as two reals for each element: dpar_grid_attach_complex
 ! attaches them, and dpar_sum_complex sums them over all ranks.
 !
-! dpar_launch_program starts a program both ways, under a launcher and by itself. Ranks that it or
-! dpar_launch began end by C's _exit, which writes out what C has buffered, not what Fortran has:
-! flush (6) after the last print of a rank, and before them.
-!
-! Constants that differ from a function by their case alone end in _KIND: DPAR_CALL_SEND.
+! dpar_launch_program starts ranks itself or joins those of a launcher. Ranks that dpar has started
+! end by C's _exit, which does not write what Fortran has buffered. Call flush (6) after the last
+! print of a rank, and before the ranks are started.
 module dpar
     use, intrinsic :: iso_c_binding
     implicit none
@@ -3177,17 +3179,16 @@ module dpar
         end function
     end interface
 
-    ! Fortran's text of what C wrote: a dpar_why, a C string, the characters of a name.
+    ! Converts text of C to Fortran's characters: a dpar_why, a C string or a name inside a type.
     interface dpar_string
         module procedure dpar_string_of_why, dpar_string_of_pointer, dpar_string_of_characters
     end interface
 
-    ! Attaches an array of complex cells to a grid, as dpar_grid_attach attaches reals; it is exchanged
-    ! by its address, too:
+    ! Attaches an array of complex cells to a grid, as dpar_grid_attach does for reals:
     !     status = dpar_grid_attach_complex(grid, psi(1, 1), why=why)
     !     status = dpar_grid_exchange(grid, c_loc(psi(1, 1)))
-    ! u is the first own cell of a `target`, of kind c_double_complex or c_float_complex. field: the
-    ! points and strides as in C, in reals; its components are complex.
+    ! u is the first own cell of a `target`, of kind c_double_complex or c_float_complex. field is
+    ! that of C: it counts strides in reals, but components in complex numbers.
     interface dpar_grid_attach_complex
         module procedure dpar_grid_attach_complex_f64, dpar_grid_attach_complex_f32
     end interface
@@ -3241,10 +3242,10 @@ contains
         if (n > 0) s = dpar_string_of_characters(c(:n))
     end function
 
-    ! Runs fn on the ranks that mpiexec, srun or torchrun started, or, without a launcher, on ranks
-    ! forked here, as many as `--ranks N` among the program's arguments says. 0, or what to stop with:
+    ! Runs fn on the ranks that mpiexec, srun or torchrun started. Without a launcher it forks the
+    ! number of ranks that follows `--ranks` in the program's arguments. Returns 0 or an exit code:
     !     if (dpar_launch_program(work) /= 0) stop 1
-    ! C's dpar_launch_main (dpar_comm.h).
+    ! It is C's dpar_launch_main (dpar_comm.h).
     integer(c_int) function dpar_launch_program(fn, arg)
         procedure(dpar_main) :: fn
         type(c_ptr), intent(in), optional :: arg
@@ -3279,7 +3280,7 @@ contains
         dpar_launch_program = launch(int(n + 1, c_int), argv, fn, given)
     end function
 
-    ! The rank in a communicator, and how many it has.
+    ! Returns the number of this rank in a communicator; dpar_comm_size returns how many ranks it has.
     integer(c_int32_t) function dpar_comm_rank(c)
         type(c_ptr), intent(in) :: c
         type(dpar_comm), pointer :: p
@@ -3294,7 +3295,7 @@ contains
         dpar_comm_size = p%size
     end function
 
-    ! The sentence of the last error on a communicator.
+    ! Returns the message of the last error on a communicator.
     function dpar_comm_message(c) result(s)
         type(c_ptr), intent(in) :: c
         character(len=:), allocatable :: s
@@ -3303,8 +3304,8 @@ contains
         s = dpar_string(p%why)
     end function
 
-    ! dpar_mesh_init with Fortran's strings: dpar_mesh_init_names(mesh, ["z", "y", "x"], parts, ...).
-    ! names and sizes have one entry an axis; blanks at the end of a name are cut off.
+    ! Calls dpar_mesh_init with Fortran's strings: dpar_mesh_init_names(mesh, ["z", "y", "x"], ...).
+    ! names and sizes have one entry per axis; blanks at the end of a name are removed.
     integer(c_int32_t) function dpar_mesh_init_names(mesh, names, sizes, order, ranks, why)
         type(dpar_mesh), intent(inout) :: mesh
         character(len=*), intent(in) :: names(:)
@@ -3319,10 +3320,11 @@ contains
         dpar_mesh_init_names = dpar_mesh_init(mesh, trim(list) // c_null_char, sizes, order, ranks, why)
     end function
 
-    ! A box as Fortran's bounds: dims in Fortran's order, from 1, both ends included:
+    ! Converts a box to Fortran's bounds: dims are in Fortran's order, points are counted from 1, and
+    ! both bounds belong to the box. After
     !     allocate (a(lower(1):upper(1), lower(2):upper(2)))
-    ! with dpar_halo_box's box: own points and halo, so that a(i, j) is point (i, j) of the whole
-    ! grid on every rank. lower and upper have box%dims entries.
+    ! with the bounds of dpar_halo_box, a has the own points and the halo, and a(i, j) is point (i, j)
+    ! of the whole grid on every rank. lower and upper have box%dims entries.
     subroutine dpar_box_bounds(box, lower, upper)
         type(dpar_box), intent(in) :: box
         integer, intent(out) :: lower(:), upper(:)
@@ -3333,10 +3335,10 @@ contains
         end do
     end subroutine
 
-    ! How an array with these bounds lies in memory, for an exchange: fills in stride and origin of
-    ! a field whose halo is set. Bounds count as dpar_box_bounds has them, the array may reach further
-    ! than the halo (padding). components > 1 in the array's first dim: a(q, i, j, k), bounds still
-    ! those of the grid alone; for one of several arrays a(i, j, k, q) make a field of each.
+    ! Sets `stride` and `first` of a field, whose halo must be set, to those of an array with these
+    ! bounds. They are numbered as by dpar_box_bounds; the array may be larger than its halo. If
+    ! components > 1, they are the array's first dim, as in a(q, i, j, k), and the bounds are only
+    ! those of i, j, k. For an array a(i, j, k, q) make a field for each q.
     subroutine dpar_halo_field_bounds(field, rank, lower, upper)
         type(dpar_halo_field), intent(inout) :: field
         integer(c_int32_t), intent(in) :: rank
@@ -3357,9 +3359,10 @@ contains
         end do
     end subroutine
 
-    ! A grid with dims in Fortran's order: cells, parts and periodic as MPI_Cart_create has them, and
-    ! its order of ranks, too. Without parts the best ones are chosen, or
-    ! dpar_mpi_grid_make takes those of MPI. star: no corners. type: of arrays that need no dpar_grid_attach.
+    ! Describes a grid with dims in Fortran's order. cells, parts and periodic are as in
+    ! MPI_Cart_create, and so is the order of ranks. Without parts dpar chooses them, or
+    ! dpar_mpi_grid_make takes them from MPI. star: exchange no corners. type: of arrays that need no
+    ! dpar_grid_attach.
     function dpar_grid_desc_init(cells, halo, parts, periodic, star, type) result(d)
         integer, intent(in) :: cells(:), halo
         integer, intent(in), optional :: parts(:)
@@ -3421,7 +3424,7 @@ contains
         status = dpar_all_reduce(comm, c_loc(z), c_loc(z), 2_c_int64_t * count, DPAR_F32, DPAR_SUM)
     end function
 
-    ! dpar_comm_report and dpar_halo_plan_report as text.
+    ! Returns what dpar_comm_report writes; the next function returns what dpar_halo_plan_report does.
     function dpar_comm_report_string(c) result(s)
         type(c_ptr), intent(in) :: c
         character(len=:), allocatable, target :: s

@@ -338,12 +338,12 @@ static void dpari_pp_set_targets(dpari_particles *plan)
     int32_t mask, c, d;
     for (mask = 0; mask < DPARI_PP_MASKS; mask++) {
         for (c = 0; c < plan->directions; c++) {
-            int near = dpari_pp_is_target(plan, c);
+            int adjacent = dpari_pp_is_target(plan, c);
             for (d = 0; d < plan->head.dims; d++) {
                 const int32_t step = plan->direction[c].step[d];
-                near = near && (step == 0 || (mask >> (2 * d + (step > 0)) & 1) != 0);
+                adjacent = adjacent && (step == 0 || (mask >> (2 * d + (step > 0)) & 1) != 0);
             }
-            if (near) {
+            if (adjacent) {
                 plan->target[mask][plan->targets[mask]++] = (int8_t)c;
             }
         }

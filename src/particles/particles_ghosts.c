@@ -138,11 +138,11 @@ static dpar_status dpari_pp_not_a_number(int64_t i, dpar_why *why)
     return dpari_wrong(why, "dpar_particles_ghosts: a coordinate of particle %ld is NaN", i);
 }
 
-/* Lists the particles near faces in plan->border, sets *near to their number, and counts how many
+/* Lists the particles near faces in plan->border, sets *found to their number, and counts how many
  * are sent in each direction. */
 DPARI_ALWAYS_INLINE dpar_status dpari_pp_find_border(dpari_particles *plan,
                                                      const dpari_pp_position *from, int32_t dims,
-                                                     int32_t single, int64_t *near, dpar_why *why)
+                                                     int32_t single, int64_t *found, dpar_why *why)
 {
     dpari_pp_position position = *from;
     int64_t i, n = 0;
@@ -167,13 +167,13 @@ DPARI_ALWAYS_INLINE dpar_status dpari_pp_find_border(dpari_particles *plan,
             plan->send_count[plan->target[mask][k]]++;
         }
     }
-    *near = n;
+    *found = n;
     return DPAR_OK;
 }
 
 /* Fills the lists of all directions. */
 static dpar_status dpari_pp_fill_lists(dpari_particles *plan, const dpari_pp_position *position,
-                                       int64_t near, dpar_why *why)
+                                       int64_t found, dpar_why *why)
 {
     int64_t next[DPARI_PP_DIRECTIONS], all = 0, n;
     dpar_status status;
@@ -192,7 +192,7 @@ static dpar_status dpari_pp_fill_lists(dpari_particles *plan, const dpari_pp_pos
     if (status != DPAR_OK) {
         return status;
     }
-    for (n = 0; n < near; n++) {
+    for (n = 0; n < found; n++) {
         const int32_t i = plan->border.at[n];
         const int32_t mask = dpari_pp_faces(plan, position, i, plan->head.dims);
         for (k = 0; k < plan->targets[mask]; k++) {
@@ -220,7 +220,7 @@ static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_partic
                                         dpari_pp_position *position, int32_t *fields, dpar_why *why)
 {
     dpar_status status = dpari_pp_set_arrays(plan, "dpar_particles_ghosts", arrays, position, why);
-    int64_t near = 0;
+    int64_t found = 0;
     int32_t p, c, f;
     if (status != DPAR_OK) {
         return status;
@@ -228,13 +228,13 @@ static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_partic
     *fields = arrays->ghost_fields > 0 ? arrays->ghost_fields : arrays->field_count;
     dpari_pp_clear(plan, arrays->count);
     if (plan->head.dims == 3 && !position->single) {
-        status = dpari_pp_find_border(plan, position, 3, 0, &near, why);
+        status = dpari_pp_find_border(plan, position, 3, 0, &found, why);
     } else {
         status =
-            dpari_pp_find_border(plan, position, plan->head.dims, position->single, &near, why);
+            dpari_pp_find_border(plan, position, plan->head.dims, position->single, &found, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_pp_fill_lists(plan, position, near, why);
+        status = dpari_pp_fill_lists(plan, position, found, why);
     }
     for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
         const int64_t n = plan->peer_sends[p];

@@ -24,8 +24,8 @@ typedef struct dpari_pp_migration {
     int64_t row; /* bytes of a row */
     /* Number of particles that leave, which are in plan->border. For each of them, plan->owner has
      * the number of the neighbour to which it goes, or -1 - rank if it goes to a rank that is no
-     * neighbour. `far` is the number of the latter. */
-    int64_t leaving, far;
+     * neighbour. `distant` is the number of the latter. */
+    int64_t leaving, distant;
     int64_t arriving; /* number of particles that arrive */
     /* [4][size]: bytes to each rank, where they begin, bytes from each rank, where those begin */
     int64_t *far_count;
@@ -90,7 +90,7 @@ static dpar_status dpari_pp_leave(dpari_particles *plan, dpari_pp_migration *mov
     }
     plan->border.at[move->leaving] = (int32_t)i;
     plan->owner.at[move->leaving++] = owner;
-    move->far += owner < 0;
+    move->distant += owner < 0;
     return DPAR_OK;
 }
 
@@ -346,22 +346,22 @@ static dpar_status dpari_pp_prepare(dpari_particles *plan, dpari_pp_migration *m
     return status == DPAR_OK ? dpari_pp_pack_leaving(plan, move, why) : status;
 }
 
-/* Makes all ranks fail if one has failed. *far is the number of far particles of this rank, and
+/* Makes all ranks fail if one has failed. *distant is the number of far particles of this rank, and
  * becomes 1 if any rank has some, otherwise 0. Costs one all-reduce unless a rank has failed.
  * Collective. */
-static dpar_status dpari_pp_agree(const dpari_particles *plan, dpar_status status, int64_t *far,
+static dpar_status dpari_pp_agree(const dpari_particles *plan, dpar_status status, int64_t *distant,
                                   dpar_why *why)
 {
     dpar_comm *comm = plan->head.comm;
     int64_t all[2];
     dpar_status reduced;
     all[0] = status != DPAR_OK;
-    all[1] = *far > 0;
+    all[1] = *distant > 0;
     reduced = dpar_all_reduce(comm, all, all, 2, DPAR_I64, DPAR_MAX, NULL);
     if (reduced != DPAR_OK) {
         return dpari_repeat(reduced, why, comm->why.text);
     }
-    *far = all[1];
+    *distant = all[1];
     return all[0] ? dpari_agree(comm, status, why) : DPAR_OK;
 }
 
@@ -391,12 +391,12 @@ DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
     if (sent != DPAR_OK) {
         return sent;
     }
-    move.far = status == DPAR_OK ? move.far : 0;
-    if (status == DPAR_OK && move.far == 0) {
+    move.distant = status == DPAR_OK ? move.distant : 0;
+    if (status == DPAR_OK && move.distant == 0) {
         status = dpari_pp_check_room(plan, &move, &why);
     }
-    status = dpari_pp_agree(plan, status, &move.far, &why);
-    if (status == DPAR_OK && move.far > 0) {
+    status = dpari_pp_agree(plan, status, &move.distant, &why);
+    if (status == DPAR_OK && move.distant > 0) {
         status = dpari_pp_send_far(plan, &move, &why);
         if (status == DPAR_OK) {
             status = dpari_agree(particles->comm, dpari_pp_check_room(plan, &move, &why), &why);

@@ -535,9 +535,15 @@ static void faults(dpar_comm *c)
     int32_t owner[2] = {0, 0}, send_at[1] = {0}, receive_at[2] = {2, 3};
     int32_t peer[2] = {(me + 1) % c->size, (me + last) % c->size};
     int64_t sends[2] = {0, 0}, receives[2] = {0, 0};
-    dpar_points_lists lists = {1, peer, sends, receives, send_at, receive_at};
+    dpar_points_lists lists = {0};
     char word[100];
     dpar_points_desc d;
+    lists.peer_count = 1;
+    lists.peer = peer;
+    lists.send_count = sends;
+    lists.receive_count = receives;
+    lists.send_index = send_at;
+    lists.receive_index = receive_at;
     memset(&d, 0, sizeof d);
     d.own_count = d.ghost_count = 2;
     d.own_id = own;
