@@ -68,6 +68,7 @@ dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_particles.h: $(PASTED) src/particles/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_pencil.h: $(PASTED) src/pencil/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_train.h: $(PASTED) src/host/* src/train/*

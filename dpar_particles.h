@@ -2,9 +2,10 @@
 /* dpar_particles.h - distributes particles over ranks by their positions: migration, ghosts, sums of forces.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
  *
- * It is for molecular dynamics, smoothed particles and particles in cells. A box is cut into one block for each rank,
- * and each rank has the particles in its block and ghosts, which are copies of those near it. In this program each
- * rank makes particles anywhere in a periodic square, sends them to their owners and counts their neighbours:
+ * It is for codes of molecular dynamics, smoothed particle hydrodynamics and particles in cells. A box is cut into one
+ * block for each rank. Each rank has the particles in its block, and ghosts, which are copies of the particles around
+ * it. In this program each rank makes particles anywhere in a periodic square, sends them to the ranks that own their
+ * positions, and counts the neighbours of its own particles:
  *
  *     #include "dpar_particles.h"
  *     #include <stdio.h>
@@ -35,7 +36,7 @@
  *         field.components = 2;
  *         arrays.capacity = CAPACITY;
  *         arrays.position = field;
- *         arrays.fields = &field;                          everything that a particle takes along
+ *         arrays.fields = &field;                          all arrays that move with a particle
  *         arrays.field_count = 1;
  *         if (dpar_particles_migrate(particles, &arrays) < 0 || dpar_particles_ghosts(particles, &arrays) < 0) {
  *             return dpar_fail(world, NULL);
@@ -59,9 +60,9 @@
  * Other functions that you may need:
  *
  *     dpar_particles_update(particles, &field, 1)      copies new values of the same particles to their ghosts
- *     dpar_particles_reduce(particles, &force, 1)      adds the forces on ghosts to those on their owners
+ *     dpar_particles_reduce(particles, &force, 1)      adds the forces on ghosts to those on the originals
  *     dpar_particles_owner(particles, x)               finds the rank that owns a position
- *     dpar_neighbours_exchange(neighbours, out, out_bytes)    sends bytes whose number only the sender knows
+ *     dpar_neighbours_exchange(neighbours, out, out_bytes)    sends messages whose lengths only the sender knows
  */
 
 #ifndef DPAR_ALL_H
@@ -81,46 +82,50 @@
 
 /* ==== particles/particles.h ==== */
 
-/* particles - distributes particles over ranks by their positions: sends them to new owners, copies
- * those near a border to the neighbours, and adds what was computed for the copies to the owners.
+/* particles - distributes particles over ranks by their positions. Sends them to the ranks that own
+ * their positions, copies those near a border to neighbours, and adds the values computed for the
+ * copies to those of the originals.
  *
  * A box is cut into one block for each rank. A rank owns the particles in its block. Its ghosts are
- * copies of particles of other ranks, or periodic images of its own, that are closer to its block
- * than a cutoff in each dim. A step of molecular dynamics is
+ * copies of particles of other ranks, or periodic images of its own, that are within a cutoff of
+ * its block in each dim. A step of molecular dynamics is
  *
  *     ... move the particles ...
- *     dpar_particles_migrate(particles, &arrays);          now and then: to the owners,
+ *     dpar_particles_migrate(particles, &arrays);          every few steps: new owners
  *     dpar_particles_ghosts(particles, &arrays);           and new ghosts
  *     ... or, as long as no particle has moved further than half the skin ...
  *     dpar_particles_update(particles, &position, 1);      new positions of the same ghosts
- *     ... forces on own particles and on ghosts ...
- *     dpar_particles_reduce(particles, &force, 1);         adds those on ghosts to the owners
+ *     ... compute forces on own particles and on ghosts ...
+ *     dpar_particles_reduce(particles, &force, 1);         adds forces on ghosts to the originals
  *
  * Arrays. Particle i is element i of each of your arrays: the own particles come first, then
  * the ghosts. They may be separate arrays of any types, or one array of structs, which is then one
- * field of type DPAR_U8 with sizeof(struct) components. Its members that are updated or summed are
- * described by their address in particle 0 and a stride of sizeof(struct). All of this stays in
- * your memory. If its capacity does not suffice, all ranks get DPAR_E_ROOM, nothing has changed,
- * and particles->needed says how many elements this rank needs. So enlarge the arrays on the ranks
- * that need it, and call again on all ranks.
+ * field of type DPAR_U8 with sizeof(struct) components. Members of the struct that are updated or
+ * summed are described by their address in particle 0 and a stride of sizeof(struct). The arrays
+ * are in your memory. If their capacity is too small on a rank, all ranks get DPAR_E_ROOM, own
+ * particles are unchanged, and particles->needed is the number of elements that this rank needs.
+ * Enlarge the arrays where it exceeds the capacity, and repeat the call on all ranks.
  *
  * Periodic dims. dpar_particles_migrate moves positions back into the box. Ghosts beyond a periodic
- * end get positions outside of the box, next to the block, so that distances need no special case.
+ * end get positions outside of the box, next to the block, so that distances to them can be
+ * computed as to any other particle.
  *
- * Walls. The ends of other dims are walls, with no ghosts behind them. A particle behind a wall
- * belongs to the rank at the wall, and its position is left as it is.
+ * Walls. The ends of dims that are not periodic are walls, with no ghosts behind them. A particle
+ * behind a wall belongs to the rank at the wall, and its position is left as it is.
  *
- * Half lists. With desc.half, a rank has ghosts only from the upper half of its neighbours: those
- * whose first different coordinate is higher. Only one of two ranks then sees a pair of particles
- * between them. It adds the opposite force to the ghost, and dpar_particles_reduce sends that to
- * the owner. Without desc.half each rank has all ghosts.
+ * Half lists. With desc.half, a rank has ghosts from only one half of the blocks around its own:
+ * those that are above it in the first dim in which they are not level with it. (Across a periodic
+ * end, the lowest block is above the highest one.) Each pair of an own particle and a ghost is then
+ * found by only one of the two ranks. That rank adds the opposite force to the ghost, and
+ * dpar_particles_reduce sends it to the owner. Without desc.half each rank has all ghosts.
  *
- * Order. Ghosts are sorted by the rank of their owner, then by the direction from its block to this
- * one (dim 0 first), then as their owner has them. Sums are added to an own value in ascending
- * order of the ranks that have its ghosts, then by the direction to them, so that they have the
- * same bits in each run. dpar_particles_migrate changes the order of particles: those that arrive,
- * sorted by rank, fill the places of those that leave, and the last particles fill the places that
- * remain. */
+ * Order. Ghosts are sorted by the rank that owns the original, then by the direction from its block
+ * to this one (dim 0 first), then by the index of the original. The values of ghosts are added to
+ * an own value in ascending order of the ranks that have the ghosts, then of the directions to
+ * them. So sums have the same bits in each run. dpar_particles_migrate changes the order of
+ * particles. Those that arrive fill the places of those that leave: first the ones from
+ * neighbouring blocks, then those from further away, both sorted by rank. The last particles fill
+ * the places that remain. */
 
 enum { DPAR_PARTICLES_MAX_DIMS = 3 };
 
@@ -134,14 +139,17 @@ typedef struct dpar_particles_desc {
     /* Number of ranks along each dim. 0 lets dpar choose it so that blocks have little surface. */
     int32_t parts[DPAR_PARTICLES_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
-     * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
+     * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST gives them to those in
+     * dim 0. */
     int32_t order;
     /* [parts + 1] ascending coordinates for each dim, from low to high: part p owns positions from
-     * cuts[p] to below cuts[p + 1]. They are copied. NULL cuts into equal parts. */
+     * cuts[p] to below cuts[p + 1]. They are copied, and need parts to be set. NULL cuts into equal
+     * parts. */
     const double *cuts[DPAR_PARTICLES_MAX_DIMS];
-    double cutoff; /* of ghosts; 0 if there are none. At most the width of the narrowest block in
-                      each dim that is periodic or cut */
-    int32_t half;  /* 1 for ghosts from the upper half of the neighbours only */
+    double cutoff; /* how far ghosts may be from the block in each dim. With 0, the only ghosts are
+                      particles exactly on a face. At most the width of the narrowest block in each
+                      dim that is periodic or cut */
+    int32_t half;  /* 1 for ghosts from only one half of the blocks around (half lists, above) */
     int32_t tag;   /* of messages, as for dpar_send */
 } dpar_particles_desc;
 
@@ -150,7 +158,7 @@ typedef struct dpar_particles_field {
     void *data;         /* the components of particle 0; may be NULL if the array has no elements */
     int32_t type;       /* DPAR_F64, ... */
     int32_t components; /* adjacent elements of each particle; 0 selects 1 */
-    int64_t stride;     /* bytes from one particle to the next; 0 if there is nothing between */
+    int64_t stride;     /* bytes from one particle to the next; 0 if they are contiguous */
     int32_t is_position; /* 1 for positions, which dpar_particles_update shifts for ghosts beyond
                             periodic ends; not used elsewhere */
 } dpar_particles_field;
@@ -159,14 +167,14 @@ typedef struct dpar_particles_field {
  * call to call. Types and components must be equal on all ranks. */
 typedef struct dpar_particles_arrays {
     int64_t count; /* number of own particles, at most 2^31 - 1; dpar_particles_migrate sets it */
-    int64_t capacity; /* elements of each array */
+    int64_t capacity; /* number of particles, with ghosts, for which each array has memory */
     /* Where the positions are: components of type DPAR_F64 or DPAR_F32, of which the first `dims`
-     * count. It must be one of the fields, or within one, as in an array of structs. */
+     * are used. It must be one of the fields, or within one, as in an array of structs. */
     dpar_particles_field position;
     int32_t field_count;                /* 1 to 64 */
-    const dpar_particles_field *fields; /* everything that a particle takes along */
-    int32_t ghost_fields; /* the first fields of these, which ghosts get too; 0 selects all. The
-                             position must be in one of them */
+    const dpar_particles_field *fields; /* all arrays that move with a particle */
+    int32_t ghost_fields; /* number of fields, from the first one on, that ghosts get too; 0 selects
+                             all. The position must be in one of them */
 } dpar_particles_arrays;
 
 /* Distributed particles, made by dpar_particles_make. All fields are read-only. */
@@ -174,11 +182,12 @@ typedef struct dpar_particles {
     dpar_comm *comm;
     int32_t dims;
     int32_t parts[DPAR_PARTICLES_MAX_DIMS]; /* number of ranks along each dim */
-    int32_t coord[DPAR_PARTICLES_MAX_DIMS]; /* position of this rank among them, from 0 */
+    int32_t coord[DPAR_PARTICLES_MAX_DIMS]; /* this rank's place along each dim, from 0 */
     double low[DPAR_PARTICLES_MAX_DIMS];    /* the block of this rank: positions from low ... */
     double high[DPAR_PARTICLES_MAX_DIMS];   /* ... to below high */
-    int64_t ghost_count; /* ghosts since the last dpar_particles_ghosts; elements from count on */
-    int64_t needed;      /* capacity that this rank needs, after DPAR_E_ROOM */
+    int64_t ghost_count; /* number of ghosts, which are the elements from count on; 0 after
+                            dpar_particles_migrate */
+    int64_t needed;      /* after DPAR_E_ROOM: the capacity that this rank needs */
 } dpar_particles;
 
 /* Cuts the box into one block for each rank of comm.
@@ -194,54 +203,55 @@ DPAR_API dpar_status dpar_particles_make(dpar_comm *comm, const dpar_particles_d
 DPAR_API int32_t dpar_particles_owner(const dpar_particles *particles, const double *position);
 /* Sends each particle to the rank that owns its position, and sets arrays->count.
  *
- * A particle may have moved any distance. Those that went no further than to a neighbouring block,
- * also across an edge or a corner, are sent to the neighbours only. If any particle went further,
- * as after reading all of them on rank 0, this call costs an all-to-all in addition. Ghosts are
- * dropped: particles->ghost_count becomes 0.
+ * A particle may have moved any distance. It is sent directly to its new owner if it went no
+ * further than to a neighbouring block, also across an edge or a corner. If any particle went
+ * further, as after reading all of them on rank 0, this call costs two all-to-alls in addition.
+ * Ghosts are dropped: particles->ghost_count becomes 0.
  *
- * Collective. Fails on all ranks, and then changes nothing, with DPAR_E_ROOM if a capacity does not
- * suffice, and with DPAR_E_ARG if a position is not finite or an argument is wrong. The other ranks
+ * Collective. Fails on all ranks, and then changes nothing, with DPAR_E_ROOM if a capacity is too
+ * small, and with DPAR_E_ARG if a position is not finite or an argument is wrong. The other ranks
  * quote the message of the rank that has failed. Otherwise fails as the operations of comm.h do.
  * Costs O(count), one exchange with the neighbours, and an all-reduce of 16 bytes. */
 DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
                                             dpar_particles_arrays *arrays);
-/* Finds the ghosts, copies the first arrays->ghost_fields fields of their owners to the elements
- * from arrays->count on, and sets particles->ghost_count. All own particles should be in their
- * blocks, as they are after dpar_particles_migrate.
+/* Finds the ghosts, stores their first arrays->ghost_fields fields in the elements from
+ * arrays->count on, and sets particles->ghost_count. Own particles should be in the block of this
+ * rank, as they are after dpar_particles_migrate.
  *
  * Collective. Fails on all ranks as dpar_particles_migrate does; there are no ghosts then, and own
- * particles are as they were. Costs O(count), one exchange with the neighbours, and an all-reduce
+ * particles are unchanged. Costs O(count), one exchange with the neighbours, and an all-reduce
  * of 24 bytes. */
 DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
                                            const dpar_particles_arrays *arrays);
-/* Copies the values of owners to their ghosts in some fields. Set is_position for the positions, so
- * that those of ghosts are shifted beyond periodic ends as before.
+/* Copies new values of own particles to their ghosts on other ranks, in some fields. Set
+ * is_position in the field of the positions, so that ghosts beyond periodic ends stay there.
  *
  * fields: [n], 1 to 64 of them, with elements for own particles and ghosts.
  *
  * The number of own particles and their order must be those of the last dpar_particles_ghosts.
  *
- * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument; the others then wait
- * for it until the deadline. Otherwise fails as the operations of comm.h do. Costs O(ghosts) and
- * one exchange with the neighbours. */
+ * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument, and with DPAR_E_MEMORY
+ * on one that has no memory for its messages. The others then wait for it until the deadline.
+ * Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one exchange with the
+ * neighbours. */
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
-/* Adds the values of ghosts to those of their owners in some fields, such as forces. Ghosts keep
- * their values. A struct of several types is passed as one field for each member that is added.
+/* Adds the values of ghosts to those of the particles that they copy, in some fields, such as
+ * forces. Ghosts keep their values. For an array of structs, pass one field for each member to add.
  *
  * fields: [n], 1 to 64 of them, of types that can be added, aligned to the type.
  *
  * Everything else is as for dpar_particles_update. */
 DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
-/* Destroys the particles' lists; the arrays are yours. NULL does nothing. Collective: a barrier.
+/* Destroys the lists of particles, but not your arrays. NULL does nothing. Collective: a barrier.
  * Fails with the status of a broken communicator, and then releases everything too. */
 DPAR_API dpar_status dpar_particles_free(dpar_particles *particles);
 
 /* ==== particles/neighbours.h ==== */
 
-/* neighbours - sends bytes to neighbour ranks, of which only the sender knows how many. The counts
- * and the data travel in one call, to the neighbours alone.
+/* neighbours - exchanges messages with neighbour ranks if only the sender of each one knows its
+ * length. One call sends lengths and data, and only neighbours take part.
  *
  *     desc.count = 2;
  *     desc.rank = left_and_right;
@@ -252,12 +262,12 @@ DPAR_API dpar_status dpar_particles_free(dpar_particles *particles);
  *     dpar_neighbours_exchange(neighbours, out, out_bytes);
  *     ... read neighbours->in_bytes[k] bytes at neighbours->in[k] ...
  *
- * There is no capacity to choose, because what arrives stays in memory of the library, where it can
- * be read until the next exchange. Neighbours that share memory read the packed bytes in place, so
- * that nothing is copied if the sender packs into dpar_neighbours_buffer. To the others each
- * exchange sends one message. Its length is agreed without a message of its own: it is an eighth
- * longer than what was sent to this neighbour in the exchange before. Only what exceeds that is
- * sent in a second message. */
+ * There is no capacity to choose, because received bytes stay in memory of the library, where you
+ * can read them until the next exchange. Neighbours that share memory read the packed bytes in
+ * place, so that nothing is copied if the sender packs into dpar_neighbours_buffer. Each other
+ * neighbour gets one message. Both ranks know how long it is, because its length depends only on
+ * the number of bytes sent in the exchange before: it has space for an eighth and 448 bytes more. A
+ * second message follows if that is not enough. */
 
 /* Who the neighbours are. Zero it, then set the fields that you need. */
 typedef struct dpar_neighbours_desc {
@@ -272,31 +282,33 @@ typedef struct dpar_neighbours_desc {
 typedef struct dpar_neighbours {
     dpar_comm *comm;
     int32_t count;
-    const int32_t *rank;     /* [count] the neighbours, in the order of the description */
-    const void *const *in;   /* [count] what each neighbour has sent, at a multiple of 64 */
-    const int64_t *in_bytes; /* [count] how many bytes that is */
+    const int32_t *rank;   /* [count] the neighbours, in the order of the description */
+    const void *const *in; /* [count] where the bytes from each neighbour are, at multiples of 64 */
+    const int64_t *in_bytes; /* [count] how many each neighbour has sent */
 } dpar_neighbours;
 
 /* Prepares exchanges with some ranks.
  *
- * Collective. Fails on all ranks with DPAR_E_ARG if a rank is not one of comm, is listed twice, or
- * lists another rank that does not list it. Fails with DPAR_E_MISMATCH if tags differ, and with
- * DPAR_E_MEMORY. Costs an all-to-all of 4 bytes for each rank of comm. */
+ * Collective. Fails on all ranks with DPAR_E_ARG if a listed rank is not in comm, is listed twice,
+ * or does not list the rank that lists it, or if comm has a device's memory. Fails with
+ * DPAR_E_MISMATCH if tags differ, and with DPAR_E_MEMORY. Costs an all-to-all of 4 bytes for each
+ * rank of comm. */
 DPAR_API dpar_status dpar_neighbours_make(dpar_comm *comm, const dpar_neighbours_desc *desc,
                                           dpar_neighbours **neighbours, dpar_why *why);
-/* Returns memory for at least `bytes` bytes to neighbour k, at a multiple of 64, in which the next
- * exchange can send them without copying them. Each call may move the memory and lose its contents,
- * so call it before you pack. The memory alternates from exchange to exchange. Returns NULL, with a
- * message in comm->why, if there is no such neighbour or no memory. Local. Costs O(1), and O(bytes)
- * if the memory must grow. */
+/* Returns memory in which you can pack at least `bytes` bytes for neighbour k, so that the next
+ * exchange need not copy them. The address is a multiple of 64. Each call may move the memory and
+ * lose its contents, so call this function before you pack. Two pieces of memory are used in turn,
+ * so call it again for the next exchange. Returns NULL, with a message in comm->why, if there is no
+ * such neighbour or no memory. Local. Costs O(1), and O(bytes) if the memory must grow. */
 DPAR_API void *dpar_neighbours_buffer(dpar_neighbours *neighbours, int32_t k, int64_t bytes);
-/* Sends out_bytes[k] bytes to each neighbour and waits for what they send.
+/* Sends out_bytes[k] bytes to each neighbour k, and waits for the bytes that it sends.
  *
  * out:       [count] where the bytes are. If out or out[k] is NULL, they are in the memory of
  *            dpar_neighbours_buffer.
  * out_bytes: [count] each from 0 to 2^40.
  *
- * What arrives is at in[k] until the next call of dpar_neighbours_exchange. Do not write there.
+ * The bytes from neighbour k stay at in[k] until the next call of dpar_neighbours_exchange. Do not
+ * write there.
  *
  * Collective. Fails with DPAR_E_ARG on a rank whose arguments are wrong; the others then wait for
  * it until the deadline. Otherwise fails as the operations of comm.h do, and with DPAR_E_MEMORY on
@@ -320,14 +332,15 @@ DPAR_API dpar_status dpar_neighbours_free(dpar_neighbours *neighbours);
 
 /* ==== particles/neighbours_private.h ==== */
 
-/* neighbours_private - exchanges between neighbours as the particles use them: of a kind that
- * peers compare, and with lengths that the receiver may know. Private. */
+/* neighbours_private - the neighbour exchanges of particles: ranks compare their kind, and the
+ * receiver may know the lengths. Private. */
 
-/* The lengths of the messages are agreed for each channel on its own, because what one channel has
- * sent says nothing about another. A channel whose lengths the receiver knows agrees on nothing. */
+/* The length of a message follows from the last one on the same channel. Migrations and ghosts use
+ * different channels, because their numbers of bytes differ. Exchanges whose lengths the receiver
+ * knows use no channel. */
 enum { DPARI_NB_CHANNELS = 2 };
 
-/* What an exchange is. */
+/* Describes an exchange. */
 typedef struct dpari_nb_kind {
     uint64_t hash;           /* compared with that of the peers that share memory */
     int32_t channel;         /* 0 .. DPARI_NB_CHANNELS - 1; not used if in_bytes is not NULL */
@@ -342,21 +355,22 @@ DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const 
 
 /* particles_plan - the data of distributed particles, and what their modules share. Private.
  *
- * A direction is a step of -1, 0 or 1 blocks in each dim. Its code is the number with these digits
- * + 1 in base 3, dim 0 first, so that the opposite direction has code `directions - 1 - code`. */
+ * A direction is a step of -1, 0 or 1 blocks in each dim. Its code is a number in base 3, whose
+ * digits are the steps + 1, that of dim 0 first. The opposite direction therefore has the code
+ * `directions - 1 - code`. */
 
 enum {
     DPARI_PP_DIRECTIONS = 27, /* 3^DPAR_PARTICLES_MAX_DIMS */
     DPARI_PP_MASKS = 64,      /* 4^DPAR_PARTICLES_MAX_DIMS */
-    DPARI_PP_FIELDS = 64,     /* the most fields of a call */
-    /* Kinds of exchanges, which neighbours compare. */
+    DPARI_PP_FIELDS = 64,     /* the most fields in a call */
+    /* Kinds of exchanges. Neighbours compare them. */
     DPARI_PP_MIGRATE = 1,
     DPARI_PP_GHOSTS,
     DPARI_PP_UPDATE,
     DPARI_PP_REDUCE
 };
 
-/* A field in terms of bytes. */
+/* A field of a call, with its sizes in bytes. `numbers` is its components. */
 typedef struct dpari_pp_field {
     unsigned char *at;
     int64_t size, stride; /* bytes of a particle, and from one to the next */
@@ -368,18 +382,18 @@ typedef struct dpari_pp_position {
     const unsigned char *at;
     int64_t stride;
     int32_t single; /* 1 for F32 */
-    int32_t field;  /* the field that contains them, and where in its particles */
-    int64_t offset;
+    int32_t field;  /* number of the field that contains them */
+    int64_t offset; /* bytes from the start of a particle in this field to its position */
 } dpari_pp_position;
 
 /* The neighbour in a direction. */
 typedef struct dpari_pp_direction {
-    int32_t peer; /* its number among the neighbours; -1 if there is none, behind a wall */
+    int32_t peer; /* its number among the neighbours; -1 if a wall is there */
     int32_t step[DPAR_PARTICLES_MAX_DIMS];
     double shift[DPAR_PARTICLES_MAX_DIMS]; /* added to the positions of ghosts from there */
 } dpari_pp_direction;
 
-/* Memory that grows. */
+/* A list of numbers that grows. `room` is how many it can hold. */
 typedef struct dpari_pp_list {
     int32_t *at;
     int64_t room;
@@ -398,21 +412,22 @@ typedef struct dpari_particles {
     double cutoff;
     int32_t directions; /* 3^dims */
     dpari_pp_direction direction[DPARI_PP_DIRECTIONS];
-    /* The directions in which a particle is sent that is near these faces: bit 2 d is set for the
-     * low face in dim d, bit 2 d + 1 for the high one. */
+    /* For each set of faces that a particle may be near: in how many directions it is sent as a
+     * ghost, and the codes of these directions. In the index of a set, bit 2 d stands for the low
+     * face in dim d, bit 2 d + 1 for the high one. */
     int32_t targets[DPARI_PP_MASKS];
     int8_t target[DPARI_PP_MASKS][DPARI_PP_DIRECTIONS];
-    /* Of the last dpar_particles_ghosts. By direction: how many particles are sent there, where
-     * they begin in `sent`, and how many ghosts come from there. By neighbour: the same for all
-     * directions to it, and its first ghost. */
-    int64_t own; /* number of own particles */
+    /* Results of the last dpar_particles_ghosts. By direction: number of particles sent there,
+     * index of the first one in `sent`, and number of ghosts from there. By neighbour: the same
+     * numbers for all directions to it together, and the number of its first ghost. */
+    int64_t own; /* number of own particles; -1 if ghosts must be found again */
     int64_t send_count[DPARI_PP_DIRECTIONS], send_first[DPARI_PP_DIRECTIONS];
     int64_t ghosts_from[DPARI_PP_DIRECTIONS];
     int64_t peer_sends[DPARI_PP_DIRECTIONS], peer_first[DPARI_PP_DIRECTIONS];
     int64_t peer_ghosts[DPARI_PP_DIRECTIONS], peer_ghost[DPARI_PP_DIRECTIONS];
     dpari_pp_list sent;   /* indices of own particles, by neighbour, then by direction */
     dpari_pp_list border; /* particles near a face, or those that leave; temporary */
-    dpari_pp_list owner;  /* the ranks that they go to; temporary */
+    dpari_pp_list owner;  /* where those that leave go (dpari_pp_migration); temporary */
     int64_t out_bytes[DPARI_PP_DIRECTIONS], in_bytes[DPARI_PP_DIRECTIONS];
     dpari_pp_field field[DPARI_PP_FIELDS];
     void *memory; /* of the cuts */
@@ -437,7 +452,7 @@ DPARI_ALWAYS_INLINE double dpari_pp_get(const dpari_pp_position *position, int64
     return x;
 }
 
-/* Stores a coordinate at an address of the type of the positions. */
+/* Stores coordinate d of the position at `at`, as F32 if `single`, otherwise as F64. */
 DPARI_ALWAYS_INLINE void dpari_pp_put(int32_t single, unsigned char *at, int32_t d, double x)
 {
     const float f = (float)x;
@@ -463,39 +478,39 @@ DPARI_INTERNAL uint64_t dpari_pp_hash(const dpari_particles *plan, int32_t kind,
 /* Makes a list long enough for `need` numbers, and keeps the first `keep`. */
 DPARI_INTERNAL dpar_status dpari_pp_grow(const dpari_particles *plan, dpari_pp_list *list,
                                          int64_t need, int64_t keep, dpar_why *why);
-/* Finds the coordinates of the block that owns x[dims], which it moves back into the box in
- * periodic dims. Returns 0 if a coordinate is not finite or too far away. single: 1 to round them
- * to F32. */
+/* Moves the position x[dims] back into the box in periodic dims, and finds the coordinates of the
+ * block that owns it. Returns 0 if a coordinate is not finite or too far away, otherwise 1.
+ * single: 1 to round coordinates that are moved to F32. */
 DPARI_INTERNAL int dpari_pp_locate(const dpari_particles *plan, double *x, int32_t single,
                                    int32_t *coord);
-/* Returns the rank of a block. */
+/* Returns the rank that owns the block at coord[dims]. */
 DPARI_INTERNAL int32_t dpari_pp_rank(const dpari_particles *plan, const int32_t *coord);
 
 /* ==== particles/neighbours.c ==== */
 
-/* Sends bytes to neighbours, of which only the sender knows how many.
+/* Exchanges messages with neighbours if only the sender of each one knows its length.
  *
  * ../exchange runs the exchange. For each neighbour a rank has two pieces of memory, which
- * exchanges use alternately, and for each of them an entry that says where it is and how many bytes
- * it holds. Neighbours that share memory read the entry, and then the bytes in place. A rank packs
- * into a piece again in the exchange after the next. By then all neighbours are ready for the next
- * exchange, so that they no longer read what the piece held. For the same reason a piece may be
- * replaced by a larger one without a wait.
+ * exchanges use in turn, and for each piece an entry that says where it is and how many bytes it
+ * holds. Neighbours that share memory read the entry, and then the bytes in place. A rank packs
+ * into a piece again after one exchange in between. That exchange has ended only when all
+ * neighbours were ready for it, so that they no longer read the old contents of the piece. For the
+ * same reason a piece may be replaced by a larger one without waiting.
  *
  * A piece begins with a head of 64 bytes, which holds the number of bytes that follow. A neighbour
  * that does not share memory gets a message with the head and the first bytes. Sender and receiver
- * both know how long it is, because both know what was sent in the exchange before. The receiver
- * finds in the head whether more bytes follow in a second message, which is the second step of the
- * exchange. */
+ * both know the length of this message, because both know how many bytes were sent in the exchange
+ * before. The head shows the receiver whether more bytes follow in a second message, which is the
+ * second step of the exchange. */
 
 enum {
     DPARI_NB_HEAD = DPARI_LINE, /* bytes of a piece before the data */
-    DPARI_NB_FIRST = 448,       /* bytes of data that every message has space for */
+    DPARI_NB_FIRST = 448,       /* bytes of data for which every first message has space */
     DPARI_NB_MOST = 4096        /* the most neighbours of a rank */
 };
 #define DPARI_NB_BYTES (INT64_C(1) << 40) /* the most bytes to a neighbour */
 
-/* Says where a piece is, for a neighbour that shares memory. It has a cache line of its own. */
+/* Says where a piece is, for a neighbour that shares memory. Each entry fills a cache line. */
 typedef struct dpari_nb_entry {
     uint64_t ref;
     int64_t bytes;
@@ -510,13 +525,13 @@ typedef struct dpari_nb_piece {
 /* What is known about a neighbour, in addition to its dpari_exchange_peer. */
 typedef struct dpari_nb_peer {
     dpari_nb_piece out[2];
-    dpari_nb_piece in;                /* where its messages arrive */
-    int64_t said[DPARI_NB_CHANNELS];  /* bytes that were sent to it in the exchange before */
-    int64_t heard[DPARI_NB_CHANNELS]; /* and received from it */
-    int64_t first_in;                 /* length of its first message in this exchange */
-    int64_t first_out;                /* and of the one to it */
-    const dpari_nb_entry *entry;      /* its entries for this rank; NULL without shared memory */
-    uint64_t ref[2];                  /* the pieces that were mapped last */
+    dpari_nb_piece in;                   /* where its messages arrive */
+    int64_t last_out[DPARI_NB_CHANNELS]; /* bytes sent to it by the last exchange of each channel */
+    int64_t last_in[DPARI_NB_CHANNELS];  /* and bytes received from it */
+    int64_t first_in;                    /* length of its first message in this exchange */
+    int64_t first_out;                   /* and of the one to it */
+    const dpari_nb_entry *entry;         /* its entries for this rank; NULL without shared memory */
+    uint64_t ref[2];                     /* the pieces that were mapped last */
     const unsigned char *mapped[2];
 } dpari_nb_peer;
 
@@ -545,7 +560,7 @@ static dpar_comm *dpari_nb_memory(const dpari_neighbours *plan)
     return plan->x.world ? plan->x.node : plan->head.comm;
 }
 
-/* Returns the length of the first message after `last` bytes of data were sent. */
+/* Returns the length of a first message if the last exchange has sent `last` bytes of data. */
 static int64_t dpari_nb_agreed(int64_t last)
 {
     return DPARI_NB_HEAD + dpari_exchange_lines(last + last / 8 + DPARI_NB_FIRST);
@@ -553,7 +568,7 @@ static int64_t dpari_nb_agreed(int64_t last)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Replaces a piece by one of at least `bytes` bytes, of which it keeps the first `keep`. */
+/* Replaces a piece by one of at least `bytes` bytes, and copies the first `keep` bytes to it. */
 static DPARI_COLD dpar_status dpari_nb_grow(dpari_neighbours *plan, dpari_nb_piece *piece,
                                             int64_t bytes, int64_t keep)
 {
@@ -591,7 +606,7 @@ static dpar_status dpari_nb_reserve(dpari_neighbours *plan, int32_t k, int64_t b
     int64_t need = DPARI_NB_HEAD + bytes;
     int32_t c;
     for (c = 0; c < DPARI_NB_CHANNELS && dpari_exchange_sends(&plan->x, k); c++) {
-        need = dpari_most(need, dpari_nb_agreed(peer->said[c]));
+        need = dpari_most(need, dpari_nb_agreed(peer->last_out[c]));
     }
     if (piece->at && piece->bytes >= need) {
         return DPAR_OK;
@@ -607,8 +622,8 @@ DPAR_API void *dpar_neighbours_buffer(dpar_neighbours *neighbours, int32_t k, in
     }
     if (k < 0 || k >= neighbours->count || bytes < 0 || bytes > DPARI_NB_BYTES) {
         (void)dpari_comm_wrong(neighbours->comm,
-                               "dpar_neighbours_buffer: neighbour %d (0 to %d), %ld bytes (0 to "
-                               "2^40): out of range",
+                               "dpar_neighbours_buffer: neighbour %d is not 0 to %d, or %ld bytes "
+                               "are not 0 to 2^40",
                                k, neighbours->count - 1, bytes);
         return NULL;
     }
@@ -655,8 +670,8 @@ static dpar_status dpari_nb_take_shared(dpari_neighbours *plan, int32_t i)
     return DPAR_OK;
 }
 
-/* Reads the head of a message that has arrived. If it says that more follows, makes the second step
- * receive that. */
+/* Reads the head of a message that has arrived. If more bytes follow, makes the second step receive
+ * them. */
 static dpar_status dpari_nb_take_message(dpari_neighbours *plan, int32_t i)
 {
     dpari_nb_peer *peer = &plan->peer[i];
@@ -670,7 +685,7 @@ static dpar_status dpari_nb_take_message(dpari_neighbours *plan, int32_t i)
                                     plan->x.peer[i].rank, plan->x.tag);
     }
     if (plan->channel >= 0) {
-        peer->heard[plan->channel] = bytes;
+        peer->last_in[plan->channel] = bytes;
     } else if (DPARI_NB_HEAD + bytes != peer->first_in) {
         return dpari_comm_wrong_all(plan->head.comm, DPAR_E_MISMATCH,
                                     "neighbours: rank %d sends %ld bytes, but rank %d expects %ld",
@@ -721,9 +736,9 @@ static dpar_status dpari_nb_prepare_messages(dpari_neighbours *plan, int32_t i, 
         peer->first_out = DPARI_NB_HEAD + bytes;
         peer->first_in = DPARI_NB_HEAD + kind->in_bytes[i];
     } else {
-        peer->first_out = dpari_nb_agreed(peer->said[kind->channel]);
-        peer->first_in = dpari_nb_agreed(peer->heard[kind->channel]);
-        peer->said[kind->channel] = bytes;
+        peer->first_out = dpari_nb_agreed(peer->last_out[kind->channel]);
+        peer->first_in = dpari_nb_agreed(peer->last_in[kind->channel]);
+        peer->last_out[kind->channel] = bytes;
     }
     dpari_elements_bits(piece->at, &bytes, 8);
     first->out_bytes[0] = peer->first_out;
@@ -772,7 +787,7 @@ DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const 
     return status == DPAR_OK ? dpari_exchange_advance(&plan->x, 1) : status;
 }
 
-/* Copies what is not packed in place. */
+/* Checks `bytes`, and copies the bytes for neighbour k to its piece unless they are there. */
 static dpar_status dpari_nb_pack(dpari_neighbours *plan, int32_t k, const void *out, int64_t bytes)
 {
     dpari_nb_piece *piece = &plan->peer[k].out[dpari_nb_turn(plan)];
@@ -841,8 +856,10 @@ static dpar_status dpari_nb_check(const dpar_comm *comm, const dpar_neighbours_d
     }
     for (i = 0; i < desc->count; i++) {
         if (desc->rank[i] < 0 || desc->rank[i] >= comm->size) {
-            return dpari_wrong(why, "dpar_neighbours_make: neighbour %d is rank %d of %d", i,
-                               desc->rank[i], comm->size);
+            return dpari_wrong(why,
+                               "dpar_neighbours_make: neighbour %d is rank %d, but there are %d "
+                               "ranks",
+                               i, desc->rank[i], comm->size);
         }
         for (k = 0; k < i; k++) {
             if (desc->rank[k] == desc->rank[i]) {
@@ -894,7 +911,7 @@ static dpar_status dpari_nb_alloc(dpari_neighbours *plan, const dpar_neighbours_
     return DPAR_OK;
 }
 
-/* Sets what does not depend on the other ranks. */
+/* Sets the fields that do not depend on other ranks. */
 static void dpari_nb_set(dpari_neighbours *plan, const dpar_neighbours_desc *desc)
 {
     int32_t i;
@@ -927,8 +944,8 @@ static void dpari_nb_set(dpari_neighbours *plan, const dpar_neighbours_desc *des
     plan->x.step[1].alone = 1;
 }
 
-/* Finds out which number this rank has among the neighbours of each neighbour. Fails if a rank
- * lists another that does not list it. Collective. */
+/* Finds out which number this rank has among the neighbours of each of its neighbours. Fails if a
+ * rank lists another one that does not list it. Collective. */
 static dpar_status dpari_nb_numbers(dpari_neighbours *plan, dpar_why *why)
 {
     dpar_comm *comm = plan->head.comm;
@@ -1086,7 +1103,7 @@ DPAR_API DPARI_COLD dpar_status dpar_neighbours_free(dpar_neighbours *neighbours
 
 /* Makes distributed particles: checks the description, cuts the box, lists the neighbours and the
  * directions in which they are, and finds the owner of a position. particles_migrate.c sends
- * particles to new owners, and particles_ghosts.c has the ghosts. */
+ * particles to new owners, and particles_ghosts.c makes and updates ghosts. */
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_pp_wrong(dpar_why *why, const char *form, ...)
 {
@@ -1115,12 +1132,12 @@ static dpar_status dpari_pp_check_dim(const dpar_particles_desc *desc, int32_t d
     }
     if (!dpari_is_flag(desc->periodic[d]) || desc->parts[d] < 0) {
         return dpari_wrong(why,
-                           "dpar_particles_make: periodic[%d] is %d (0 or 1), or parts[%d], %d, is "
-                           "negative",
+                           "dpar_particles_make: periodic[%d] is %d, but must be 0 or 1, or "
+                           "parts[%d] is %d, but must not be negative",
                            d, desc->periodic[d], d, desc->parts[d]);
     }
     if (desc->cuts[d] && desc->parts[d] < 1) {
-        return dpari_wrong(why, "dpar_particles_make: cuts[%d] needs the number of parts[%d]", d,
+        return dpari_wrong(why, "dpar_particles_make: cuts[%d] needs parts[%d] of at least 1", d,
                            d);
     }
     return DPAR_OK;
@@ -1141,12 +1158,12 @@ static dpar_status dpari_pp_check(const dpar_comm *comm, const dpar_particles_de
         !(desc->cutoff >= 0.0) || !dpari_finite(desc->cutoff)) {
         return dpari_pp_wrong(
             why,
-            "dpar_particles_make: half %d (0 or 1), order %d (0 or 1), tag %d (from "
-            "0) or cutoff %.9g (from 0) is out of range",
+            "dpar_particles_make: half %d, order %d, tag %d, cutoff %.9g: half and order "
+            "must be 0 or 1, and tag and cutoff at least 0",
             desc->half, desc->order, desc->tag, desc->cutoff);
     }
     if (comm->size > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "dpar_particles_make: %d ranks, at most 2^24 allowed",
+        return dpari_say(DPAR_E_RANGE, why, "dpar_particles_make: %d ranks, but at most 2^24",
                          comm->size);
     }
     for (d = 0; d < desc->dims; d++) {
@@ -1249,8 +1266,8 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
         !(cuts[parts] >= desc->high[d] && cuts[parts] <= desc->high[d])) {
         return dpari_pp_wrong(
             why,
-            "dpar_particles_make: cuts[%d] goes from %.9g to %.9g, but the box from "
-            "low %.9g to high %.9g",
+            "dpar_particles_make: cuts[%d] goes from %.9g to %.9g, but must go from "
+            "low, %.9g, to high, %.9g",
             d, cuts[0], cuts[parts], desc->low[d], desc->high[d]);
     }
     for (i = 0; i < parts; i++) {
@@ -1280,7 +1297,7 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
     return DPAR_OK;
 }
 
-/* Moves x back into the box in a periodic dim. Returns 0 if it is too far away. */
+/* Moves x back into the box in a periodic dim. Returns 0 if it is too far away, otherwise 1. */
 static int dpari_pp_wrap(const dpari_particles *plan, int32_t d, int32_t single, double *x)
 {
     const double low = plan->low[d], length = plan->high[d] - low, q = (*x - low) / length;
@@ -1300,7 +1317,7 @@ static int dpari_pp_wrap(const dpari_particles *plan, int32_t d, int32_t single,
     if (single) {
         *x = (double)(float)*x;
     }
-    if (*x >= plan->high[d] || *x < low) { /* it has been rounded to the end */
+    if (*x >= plan->high[d] || *x < low) { /* rounding has moved it to the end */
         *x = low;
     }
     return 1;
@@ -1344,7 +1361,7 @@ DPAR_API int32_t dpar_particles_owner(const dpar_particles *particles, const dou
 
 /* ---- directions ------------------------------------------------------------------------------ */
 
-/* Finds the rank in a direction, or -1 behind a wall, and the shift of its positions. */
+/* Returns the rank in a direction, or -1 if a wall is there, and sets direction->shift. */
 static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direction *direction)
 {
     int32_t coord[DPAR_PARTICLES_MAX_DIMS], d;
@@ -1356,7 +1373,7 @@ static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direc
         }
         coord[d] = at;
         direction->shift[d] = 0.0;
-        if (at < 0) { /* from the other end of the box, to below its low end */
+        if (at < 0) { /* its particles, at the high end, are shifted to below the low end */
             coord[d] = parts - 1;
             direction->shift[d] = -length;
         } else if (at >= parts) {
@@ -1367,8 +1384,8 @@ static int32_t dpari_pp_rank_towards(const dpari_particles *plan, dpari_pp_direc
     return dpari_pp_rank(plan, coord);
 }
 
-/* Sets the neighbours in all directions. Returns how many different ranks they are, whose numbers
- * are then in rank[] in ascending order. */
+/* Sets the neighbours in all directions; in the middle one it is this rank. Lists their ranks in
+ * rank[], each once, in ascending order, and returns their number. */
 static int32_t dpari_pp_set_directions(dpari_particles *plan, int32_t *rank)
 {
     int32_t of[DPARI_PP_DIRECTIONS], n = 0, c, d, i;
@@ -1401,26 +1418,26 @@ static int32_t dpari_pp_set_directions(dpari_particles *plan, int32_t *rank)
     return n;
 }
 
-/* True if particles are sent in a direction as ghosts. The receiver sees this rank in the opposite
- * direction, which is in the upper half if this one is in the lower. */
+/* True if particles are sent in direction c as ghosts. The receiver sees this rank in the opposite
+ * direction, which is in the upper half of the codes if c is in the lower half. */
 static int dpari_pp_is_target(const dpari_particles *plan, int32_t c)
 {
     const int32_t middle = plan->directions / 2;
     return c != middle && plan->direction[c].peer >= 0 && (!plan->half || c < middle);
 }
 
-/* Lists the directions for each combination of faces that a particle is near. */
+/* Lists the directions in which a particle is sent, for each set of faces that it may be near. */
 static void dpari_pp_set_targets(dpari_particles *plan)
 {
     int32_t mask, c, d;
     for (mask = 0; mask < DPARI_PP_MASKS; mask++) {
         for (c = 0; c < plan->directions; c++) {
-            int near = dpari_pp_is_target(plan, c);
+            int adjacent = dpari_pp_is_target(plan, c);
             for (d = 0; d < plan->head.dims; d++) {
                 const int32_t step = plan->direction[c].step[d];
-                near = near && (step == 0 || (mask >> (2 * d + (step > 0)) & 1) != 0);
+                adjacent = adjacent && (step == 0 || (mask >> (2 * d + (step > 0)) & 1) != 0);
             }
-            if (near) {
+            if (adjacent) {
                 plan->target[mask][plan->targets[mask]++] = (int8_t)c;
             }
         }
@@ -1478,7 +1495,9 @@ DPARI_INTERNAL dpar_status dpari_pp_set_fields(dpari_particles *plan, const char
         }
         if (fields[i].stride < 0 || fields[i].stride > INT64_C(1) << 30 ||
             field->stride < field->size) {
-            return dpari_wrong(why, "%s: field %d has %ld bytes in a stride of %ld (at most 2^30)",
+            return dpari_wrong(why,
+                               "%s: field %d has %ld bytes per particle and stride %ld, which must "
+                               "be 0, or at least the bytes and at most 2^30",
                                caller, i, field->size, fields[i].stride);
         }
     }
@@ -1499,8 +1518,8 @@ static dpar_status dpari_pp_set_position(const dpari_particles *plan, const char
     if ((given->type != DPAR_F64 && given->type != DPAR_F32) || numbers < plan->head.dims ||
         given->stride < 0) {
         return dpari_wrong(why,
-                           "%s: positions have %d components of type %s and stride %ld, but %d of "
-                           "f64 or f32 are needed",
+                           "%s: positions have %d components of type %s and stride %ld, but %d or "
+                           "more of f64 or f32, and no negative stride, are needed",
                            caller, numbers, dpar_type_name(given->type), given->stride,
                            plan->head.dims);
     }
@@ -1518,7 +1537,7 @@ static dpar_status dpari_pp_set_position(const dpari_particles *plan, const char
     }
     return dpari_wrong(why,
                        "%s: the positions are in none of the %d fields that move (or that ghosts "
-                       "get): list their array, with the same stride",
+                       "get); add their array to these, with the same stride",
                        caller, last);
 }
 
@@ -1533,8 +1552,8 @@ DPARI_INTERNAL dpar_status dpari_pp_set_arrays(dpari_particles *plan, const char
     }
     if (arrays->count < 0 || arrays->capacity < arrays->count || arrays->capacity > INT32_MAX) {
         return dpari_wrong(why,
-                           "%s: %ld particles in a capacity of %ld, but 0 to the capacity, which "
-                           "is at most 2^31 - 1, are allowed",
+                           "%s: %ld particles in a capacity of %ld, but count must be 0 to the "
+                           "capacity, and the capacity at most 2^31 - 1",
                            caller, arrays->count, arrays->capacity);
     }
     status = dpari_pp_set_fields(plan, caller, arrays->fields, arrays->field_count, why);
@@ -1542,8 +1561,8 @@ DPARI_INTERNAL dpar_status dpari_pp_set_arrays(dpari_particles *plan, const char
         return status;
     }
     if (arrays->ghost_fields < 0 || arrays->ghost_fields > arrays->field_count) {
-        return dpari_wrong(why, "%s: %d ghost_fields of %d fields", caller, arrays->ghost_fields,
-                           arrays->field_count);
+        return dpari_wrong(why, "%s: ghost_fields is %d, but must be 0 to %d", caller,
+                           arrays->ghost_fields, arrays->field_count);
     }
     for (i = 0; i < arrays->field_count; i++) {
         if (!plan->field[i].at && arrays->capacity > 0) {
@@ -1561,12 +1580,12 @@ DPARI_INTERNAL uint64_t dpari_pp_hash(const dpari_particles *plan, int32_t kind,
     for (i = 0; i < n; i++) {
         hash = dpari_hash(hash, plan->field[i].size);
     }
-    return hash << 2; /* the lowest bits are those of the operation */
+    return hash << 2; /* the lowest two bits hold the operation, DPARI_EXCHANGE_OP */
 }
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-/* Allocates a plan with its cuts, and sets what does not need other ranks. */
+/* Allocates a plan with its cuts, and sets the fields that do not depend on other ranks. */
 static dpar_status dpari_pp_build(dpar_comm *comm, const dpar_particles_desc *desc,
                                   const int32_t *parts, dpari_particles **made, dpar_why *why)
 {
@@ -1679,11 +1698,11 @@ DPAR_API DPARI_COLD dpar_status dpar_particles_free(dpar_particles *particles)
 /* Sends particles to the ranks that own their positions.
  *
  * Each rank lists the particles that leave its block. A particle that leaves is packed as a row:
- * its fields, one after the other. Rows for neighbours are sent to them; a periodic dim that is not
- * cut makes a rank its own neighbour. An all-reduce then finds out whether some rank has failed or
- * has particles that go further. Those are sent in an all-to-all. Nothing is written to the
- * caller's arrays before all ranks know that everything has arrived and that no capacity is too
- * small. */
+ * its fields, one after the other. Rows for neighbours are sent to them. A rank is its own
+ * neighbour too, for particles that leave the box at a periodic end and are moved back into the
+ * same block. An all-reduce then finds out whether some rank has failed or has particles that go
+ * further. Those are sent in an all-to-all. Nothing is written to the caller's arrays before all
+ * ranks know that everything has arrived and that no capacity is too small. */
 
 /* A migration in progress. */
 typedef struct dpari_pp_migration {
@@ -1691,14 +1710,16 @@ typedef struct dpari_pp_migration {
     dpar_particles_arrays *arrays;
     dpari_pp_position position;
     int32_t fields;
-    int64_t row; /* bytes of a particle */
-    /* Number of particles in plan->border. plan->owner has the number of the neighbour that each of
-     * them goes to, or -1 - rank if that rank is no neighbour; `far` of them go to such ranks. */
-    int64_t leaving, far;
-    int64_t arriving;            /* number of particles that arrive */
-    int64_t *far_count;          /* [4][size]: bytes for each rank and from each, and where */
-    unsigned char *far_in;       /* the rows that arrive from further away */
-    int64_t far_bytes, far_sent; /* how many bytes that are, and how many are sent there */
+    int64_t row; /* bytes of a row */
+    /* Number of particles that leave, which are in plan->border. For each of them, plan->owner has
+     * the number of the neighbour to which it goes, or -1 - rank if it goes to a rank that is no
+     * neighbour. `distant` is the number of the latter. */
+    int64_t leaving, distant;
+    int64_t arriving; /* number of particles that arrive */
+    /* [4][size]: bytes to each rank, where they begin, bytes from each rank, where those begin */
+    int64_t *far_count;
+    unsigned char *far_in;       /* far rows that arrive, followed by those that are sent */
+    int64_t far_bytes, far_sent; /* bytes of far rows that arrive, and of those that are sent */
 } dpari_pp_migration;
 
 /* True if particle i is certainly in this rank's block. False for a NaN. */
@@ -1714,7 +1735,8 @@ DPARI_ALWAYS_INLINE int dpari_pp_stays(const dpari_particles *plan,
     return stays;
 }
 
-/* Returns the number of the neighbour that owns a block, or -1 - its rank if it is no neighbour. */
+/* Returns the number of the neighbour that owns the block at coord, or -1 - rank if the owner is no
+ * neighbour. */
 static int32_t dpari_pp_neighbour(const dpari_particles *plan, const int32_t *coord)
 {
     const int32_t rank = dpari_pp_rank(plan, coord);
@@ -1727,7 +1749,7 @@ static int32_t dpari_pp_neighbour(const dpari_particles *plan, const int32_t *co
     return -1 - rank;
 }
 
-/* Notes that particle i leaves. */
+/* Adds particle i to the particles that leave. */
 static dpar_status dpari_pp_leave(dpari_particles *plan, dpari_pp_migration *move, int64_t i,
                                   dpar_why *why)
 {
@@ -1757,7 +1779,7 @@ static dpar_status dpari_pp_leave(dpari_particles *plan, dpari_pp_migration *mov
     }
     plan->border.at[move->leaving] = (int32_t)i;
     plan->owner.at[move->leaving++] = owner;
-    move->far += owner < 0;
+    move->distant += owner < 0;
     return DPAR_OK;
 }
 
@@ -1781,7 +1803,7 @@ DPARI_ALWAYS_INLINE dpar_status dpari_pp_find(dpari_particles *plan, dpari_pp_mi
     return DPAR_OK;
 }
 
-/* Packs a particle as a row, with its position back in the box. */
+/* Packs particle i as a row, with its position moved back into the box. */
 static void dpari_pp_pack_row(const dpari_particles *plan, const dpari_pp_migration *move,
                               int64_t i, unsigned char *to)
 {
@@ -1837,7 +1859,8 @@ static dpar_status dpari_pp_pack_leaving(dpari_particles *plan, dpari_pp_migrati
 
 /* ---- particles that go further ---- */
 
-/* Exchanges the counts of far particles, and provides memory for those that arrive. Collective. */
+/* Exchanges how many bytes of far particles each rank sends to each, and allocates memory for the
+ * rows. Collective. */
 static DPARI_COLD dpar_status dpari_pp_count_far(dpari_particles *plan, dpari_pp_migration *move,
                                                  dpar_why *why)
 {
@@ -1848,7 +1871,8 @@ static DPARI_COLD dpar_status dpari_pp_count_far(dpari_particles *plan, dpari_pp
     int32_t r;
     move->far_count = (int64_t *)dpari_object_alloc(comm, 4 * 8 * (int64_t)p);
     if (!move->far_count) {
-        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %d counts", move->caller, p);
+        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for the counts of %d ranks",
+                           move->caller, p);
     }
     status = dpari_agree(comm, status, why);
     if (status != DPAR_OK) {
@@ -1872,7 +1896,7 @@ static DPARI_COLD dpar_status dpari_pp_count_far(dpari_particles *plan, dpari_pp
     }
     move->far_in = (unsigned char *)dpari_object_alloc(comm, move->far_bytes + move->far_sent + 1);
     if (!move->far_in) {
-        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes that arrive",
+        status = dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes of particles",
                            move->caller, move->far_bytes + move->far_sent);
     }
     return dpari_agree(comm, status, why);
@@ -1919,8 +1943,8 @@ static void dpari_pp_replace(const dpari_particles *plan, int32_t fields, int64_
     }
 }
 
-/* Writes rows to the places of particles that leave, and after the last particle when those are
- * used up. first: how many particles have been written before. */
+/* Writes rows to the places of particles that leave, and when these are used up, after the last
+ * particle. *first: number of rows that have been written, which this function increases. */
 static void dpari_pp_take_rows(const dpari_particles *plan, const dpari_pp_migration *move,
                                const unsigned char *from, int64_t bytes, int64_t *first)
 {
@@ -1953,7 +1977,7 @@ static void dpari_pp_close_gaps(const dpari_particles *plan, const dpari_pp_migr
     }
 }
 
-/* Takes all particles that have arrived. */
+/* Stores all particles that have arrived. */
 static void dpari_pp_arrive(const dpari_particles *plan, const dpari_pp_migration *move)
 {
     const dpar_neighbours *neighbours = plan->neighbours;
@@ -2011,21 +2035,22 @@ static dpar_status dpari_pp_prepare(dpari_particles *plan, dpari_pp_migration *m
     return status == DPAR_OK ? dpari_pp_pack_leaving(plan, move, why) : status;
 }
 
-/* Makes all ranks fail if one has failed. *far becomes 1 if particles of some rank go further than
- * to a neighbour. Costs one all-reduce unless a rank has failed. Collective. */
-static dpar_status dpari_pp_agree(const dpari_particles *plan, dpar_status status, int64_t *far,
+/* Makes all ranks fail if one has failed. *distant is the number of far particles of this rank, and
+ * becomes 1 if any rank has some, otherwise 0. Costs one all-reduce unless a rank has failed.
+ * Collective. */
+static dpar_status dpari_pp_agree(const dpari_particles *plan, dpar_status status, int64_t *distant,
                                   dpar_why *why)
 {
     dpar_comm *comm = plan->head.comm;
     int64_t all[2];
     dpar_status reduced;
     all[0] = status != DPAR_OK;
-    all[1] = *far > 0;
+    all[1] = *distant > 0;
     reduced = dpar_all_reduce(comm, all, all, 2, DPAR_I64, DPAR_MAX, NULL);
     if (reduced != DPAR_OK) {
         return dpari_repeat(reduced, why, comm->why.text);
     }
-    *far = all[1];
+    *distant = all[1];
     return all[0] ? dpari_agree(comm, status, why) : DPAR_OK;
 }
 
@@ -2055,12 +2080,12 @@ DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
     if (sent != DPAR_OK) {
         return sent;
     }
-    move.far = status == DPAR_OK ? move.far : 0;
-    if (status == DPAR_OK && move.far == 0) {
+    move.distant = status == DPAR_OK ? move.distant : 0;
+    if (status == DPAR_OK && move.distant == 0) {
         status = dpari_pp_check_room(plan, &move, &why);
     }
-    status = dpari_pp_agree(plan, status, &move.far, &why);
-    if (status == DPAR_OK && move.far > 0) {
+    status = dpari_pp_agree(plan, status, &move.distant, &why);
+    if (status == DPAR_OK && move.distant > 0) {
         status = dpari_pp_send_far(plan, &move, &why);
         if (status == DPAR_OK) {
             status = dpari_agree(particles->comm, dpari_pp_check_room(plan, &move, &why), &why);
@@ -2079,22 +2104,23 @@ DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
 
 /* ==== particles/particles_ghosts.c ==== */
 
-/* Finds ghosts, updates them, and adds their values to those of their owners.
+/* Finds ghosts, updates them, and adds their values to those of the particles that they copy.
  *
  * For each direction in which there is a neighbour, a rank lists the own particles that are near
- * the faces on that side. It sends them directly to the rank in that direction, which may be the
- * same for several directions, or this rank itself. The receiver sees the sender in the opposite
- * direction. The lists to one neighbour are adjacent, so that each call packs one message for each
- * neighbour: one block for each field. Ghosts of this rank's own particles are copied directly. */
+ * the faces on that side. It sends them directly to the rank in that direction. Several directions
+ * may lead to the same rank, or back to this one. The receiver sees the sender in the opposite
+ * direction. The lists for one neighbour are adjacent, so that each call packs one message for it,
+ * with one block of values per field. Ghosts of this rank's own particles need no message. */
 
 /* ---- blocks of values ------------------------------------------------------------------------ */
 
-/* Returns the bytes of a block, which are a multiple of 8. */
+/* Returns the bytes of a field's block in a message, rounded up to a multiple of 8. */
 static int64_t dpari_pp_block(const dpari_pp_field *field, int64_t count)
 {
     return (field->size * count + 7) / 8 * 8;
 }
 
+/* Returns the bytes of the blocks of the first `fields` fields. */
 static int64_t dpari_pp_blocks(const dpari_particles *plan, int32_t fields, int64_t count)
 {
     int64_t bytes = 0;
@@ -2127,7 +2153,7 @@ static void dpari_pp_gather(unsigned char *to, int64_t step, const dpari_pp_fiel
     }
 }
 
-/* Copies n rows of `size` bytes. */
+/* Copies n rows of `size` bytes. step, stride: bytes between rows in `to` and in `from`. */
 static void dpari_pp_rows(unsigned char *to, int64_t step, const unsigned char *from,
                           int64_t stride, int64_t n, int64_t size)
 {
@@ -2141,7 +2167,7 @@ static void dpari_pp_rows(unsigned char *to, int64_t step, const unsigned char *
     }
 }
 
-/* Adds n rows to the values of listed particles. */
+/* Adds n rows, `step` bytes apart, to the values of listed particles. */
 static void dpari_pp_add(const dpari_pp_field *field, const int32_t *index, int64_t n,
                          const unsigned char *from, int64_t step)
 {
@@ -2168,14 +2194,14 @@ static void dpari_pp_add(const dpari_pp_field *field, const int32_t *index, int6
     }
 }
 
-/* Returns where a field has the ghosts of neighbour p. */
+/* Returns the address of the first ghost from neighbour p in a field. */
 static unsigned char *dpari_pp_ghosts_of(const dpari_particles *plan, const dpari_pp_field *field,
                                          int32_t p)
 {
     return field->at + (plan->own + plan->peer_ghost[p]) * field->stride;
 }
 
-/* Returns the list of the particles that neighbour p has as ghosts. */
+/* Returns the list of the own particles that neighbour p has as ghosts. */
 static const int32_t *dpari_pp_sent_to(const dpari_particles *plan, int32_t p)
 {
     return plan->sent.at + plan->peer_first[p];
@@ -2189,8 +2215,8 @@ static int dpari_pp_is_self(const dpari_particles *plan, int32_t p)
 /* ---- finding ghosts -------------------------------------------------------------------------- */
 
 /* Returns the faces that particle i is near: bit 2 d for the low face in dim d, bit 2 d + 1 for the
- * high one. The tests are those by which a pair is found to be within the cutoff, so that rounding
- * loses none. */
+ * high one. If a coordinate is NaN, the result is at least DPARI_PP_MASKS. Subtracts as the caller
+ * does for the distance of a pair, so that rounding cannot lose a pair within the cutoff. */
 DPARI_ALWAYS_INLINE int32_t dpari_pp_faces(const dpari_particles *plan,
                                            const dpari_pp_position *position, int64_t i,
                                            int32_t dims)
@@ -2210,10 +2236,11 @@ static dpar_status dpari_pp_not_a_number(int64_t i, dpar_why *why)
     return dpari_wrong(why, "dpar_particles_ghosts: a coordinate of particle %ld is NaN", i);
 }
 
-/* Lists the particles near faces, and counts them by direction. *near is their number. */
+/* Lists the particles near faces in plan->border, sets *found to their number, and counts how many
+ * are sent in each direction. */
 DPARI_ALWAYS_INLINE dpar_status dpari_pp_find_border(dpari_particles *plan,
                                                      const dpari_pp_position *from, int32_t dims,
-                                                     int32_t single, int64_t *near, dpar_why *why)
+                                                     int32_t single, int64_t *found, dpar_why *why)
 {
     dpari_pp_position position = *from;
     int64_t i, n = 0;
@@ -2238,13 +2265,13 @@ DPARI_ALWAYS_INLINE dpar_status dpari_pp_find_border(dpari_particles *plan,
             plan->send_count[plan->target[mask][k]]++;
         }
     }
-    *near = n;
+    *found = n;
     return DPAR_OK;
 }
 
 /* Fills the lists of all directions. */
 static dpar_status dpari_pp_fill_lists(dpari_particles *plan, const dpari_pp_position *position,
-                                       int64_t near, dpar_why *why)
+                                       int64_t found, dpar_why *why)
 {
     int64_t next[DPARI_PP_DIRECTIONS], all = 0, n;
     dpar_status status;
@@ -2263,7 +2290,7 @@ static dpar_status dpari_pp_fill_lists(dpari_particles *plan, const dpari_pp_pos
     if (status != DPAR_OK) {
         return status;
     }
-    for (n = 0; n < near; n++) {
+    for (n = 0; n < found; n++) {
         const int32_t i = plan->border.at[n];
         const int32_t mask = dpari_pp_faces(plan, position, i, plan->head.dims);
         for (k = 0; k < plan->targets[mask]; k++) {
@@ -2273,7 +2300,7 @@ static dpar_status dpari_pp_fill_lists(dpari_particles *plan, const dpari_pp_pos
     return DPAR_OK;
 }
 
-/* Forgets the ghosts. */
+/* Forgets the ghosts. own: number of own particles, or -1 if ghosts must be found again. */
 static void dpari_pp_clear(dpari_particles *plan, int64_t own)
 {
     plan->own = own;
@@ -2285,13 +2312,13 @@ static void dpari_pp_clear(dpari_particles *plan, int64_t own)
     dpari_zero(plan->out_bytes, sizeof plan->out_bytes);
 }
 
-/* Lists the particles that are sent, and packs them: how many there are by direction, then a block
- * for each field. Local. */
+/* Lists the particles that are sent, and packs a message for each neighbour: their number in each
+ * direction, then a block of values per field. Local. */
 static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_particles_arrays *arrays,
                                         dpari_pp_position *position, int32_t *fields, dpar_why *why)
 {
     dpar_status status = dpari_pp_set_arrays(plan, "dpar_particles_ghosts", arrays, position, why);
-    int64_t near = 0;
+    int64_t found = 0;
     int32_t p, c, f;
     if (status != DPAR_OK) {
         return status;
@@ -2299,13 +2326,13 @@ static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_partic
     *fields = arrays->ghost_fields > 0 ? arrays->ghost_fields : arrays->field_count;
     dpari_pp_clear(plan, arrays->count);
     if (plan->head.dims == 3 && !position->single) {
-        status = dpari_pp_find_border(plan, position, 3, 0, &near, why);
+        status = dpari_pp_find_border(plan, position, 3, 0, &found, why);
     } else {
         status =
-            dpari_pp_find_border(plan, position, plan->head.dims, position->single, &near, why);
+            dpari_pp_find_border(plan, position, plan->head.dims, position->single, &found, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_pp_fill_lists(plan, position, near, why);
+        status = dpari_pp_fill_lists(plan, position, found, why);
     }
     for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
         const int64_t n = plan->peer_sends[p];
@@ -2329,7 +2356,7 @@ static dpar_status dpari_pp_pack_ghosts(dpari_particles *plan, const dpar_partic
     return status;
 }
 
-/* Reads how many ghosts have arrived. */
+/* Reads how many ghosts each neighbour has sent, and compares their number with the capacity. */
 static dpar_status dpari_pp_count_ghosts(dpari_particles *plan, const dpar_particles_arrays *arrays,
                                          int32_t fields, dpar_why *why)
 {
@@ -2354,7 +2381,7 @@ static dpar_status dpari_pp_count_ghosts(dpari_particles *plan, const dpar_parti
             bytes != dpari_pp_blocks(plan, fields, plan->peer_ghosts[p])) {
             return dpari_say(DPAR_E_MISMATCH, why,
                              "dpar_particles_ghosts: rank %d sends %ld particles in %ld bytes, but "
-                             "they have %ld here; types and components must be equal on all ranks",
+                             "%ld are expected; types and components must be equal on all ranks",
                              plan->neighbours->rank[p], plan->peer_ghosts[p], bytes,
                              dpari_pp_blocks(plan, fields, plan->peer_ghosts[p]));
         }
@@ -2372,7 +2399,7 @@ static dpar_status dpari_pp_count_ghosts(dpari_particles *plan, const dpar_parti
 
 /* ---- copying to ghosts ----------------------------------------------------------------------- */
 
-/* Shifts the positions of the ghosts of neighbour p, the first of which is at `at`. */
+/* Shifts the positions of the ghosts from neighbour p. at: the position of the first one. */
 static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char *at,
                            int64_t stride, int32_t single)
 {
@@ -2382,7 +2409,7 @@ static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char
     position.at = at;
     position.stride = stride;
     position.single = single;
-    for (c = plan->directions - 1; c >= 0; c--) { /* the order in which they are sent */
+    for (c = plan->directions - 1; c >= 0; c--) { /* the sender's directions are opposite */
         const dpari_pp_direction *direction = &plan->direction[c];
         if (direction->peer != p) {
             continue;
@@ -2398,14 +2425,14 @@ static void dpari_pp_shift(const dpari_particles *plan, int32_t p, unsigned char
     }
 }
 
-/* Stores the values that neighbour p has sent, or copies those of this rank. `in` advances past the
- * block. */
+/* Stores a block of values that neighbour p has sent, and returns its end. If p is this rank,
+ * copies the values instead, and returns `in`. */
 static const unsigned char *dpari_pp_store(const dpari_particles *plan, const dpari_pp_field *field,
                                            int32_t p, const unsigned char *in)
 {
     const int64_t n = plan->peer_ghosts[p];
     unsigned char *to = dpari_pp_ghosts_of(plan, field, p);
-    if (dpari_pp_is_self(plan, p)) { /* lists are sent in the order in which they arrive */
+    if (dpari_pp_is_self(plan, p)) { /* its ghosts have the order of its list */
         dpari_pp_gather(to, field->stride, field, dpari_pp_sent_to(plan, p), n);
         return in;
     }
@@ -2471,7 +2498,7 @@ static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller
     int32_t f;
     if (plan->own < 0) {
         return dpari_comm_wrong(comm,
-                                "%s: there are no ghosts since the particles have migrated; call "
+                                "%s: there are no ghosts after a migration or a failed call; call "
                                 "dpar_particles_ghosts first",
                                 caller);
     }
