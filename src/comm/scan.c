@@ -49,9 +49,10 @@ static DPARI_COLD dpar_status dpari_scan_piece(dpar_comm *comm, const dpari_scan
     const int64_t bytes = n * scan->unit;
     const int32_t end = comm->rank + 1 - scan->exclusive;
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, scan->in, room, n, scan->type);
-    const dpar_status status =
-        dpari_post_alike(comm, &call, (uint64_t)(16 * scan->count + 2 * scan->op + scan->exclusive),
-                         "dpar_scan", NULL);
+    const dpar_status status = dpari_post_alike(
+        comm, &call,
+        16 * (uint64_t)scan->count + 2 * (uint64_t)scan->op + (uint64_t)scan->exclusive,
+        "dpar_scan", NULL);
     if (status != DPAR_OK) {
         return status;
     }

@@ -132,7 +132,7 @@ DPAR_API int32_t dpar_particles_owner(const dpar_particles *particles, const dou
  * Collective. Fails on all ranks, and then changes nothing, with DPAR_E_ROOM if a capacity is too
  * small, and with DPAR_E_ARG if a position is not finite or an argument is wrong. The other ranks
  * quote the message of the rank that has failed. Otherwise fails as the operations of comm.h do.
- * Costs O(count), one exchange with the neighbours, and an all-reduce of 16 bytes. */
+ * Costs O(count), one exchange with the neighbours, and an all-reduce of 24 bytes. */
 DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
                                             dpar_particles_arrays *arrays);
 /* Finds the ghosts, stores their first arrays->ghost_fields fields in the elements from
@@ -151,10 +151,10 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
  *
  * The number of own particles and their order must be those of the last dpar_particles_ghosts.
  *
- * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument, and with DPAR_E_MEMORY
- * on one that has no memory for its messages. The others then wait for it until the deadline.
- * Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one exchange with the
- * neighbours. */
+ * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument; the others then wait
+ * for it until the deadline. Without memory for messages it breaks the communicator, so that all
+ * ranks get DPAR_E_MEMORY. Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one
+ * exchange with the neighbours. */
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
 /* Adds the values of ghosts to those of the particles that they copy, in some fields, such as

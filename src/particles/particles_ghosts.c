@@ -390,6 +390,19 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
 
 /* ---- updates and sums ------------------------------------------------------------------------ */
 
+/* Returns memory for the bytes to neighbour p. Without memory, breaks the communicator, because the
+ * others already wait for these bytes, and returns NULL. */
+static unsigned char *dpari_pp_buffer(dpari_particles *plan, const char *caller, int32_t p)
+{
+    dpar_comm *comm = plan->head.comm;
+    void *memory = dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
+    if (!memory) {
+        (void)dpari_comm_wrong_all(comm, DPAR_E_MEMORY, "%s: no memory for %ld bytes to rank %d",
+                                   caller, plan->out_bytes[p], plan->neighbours->rank[p]);
+    }
+    return (unsigned char *)memory;
+}
+
 /* Checks the fields of an update or a sum. */
 static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller,
                                        const dpar_particles_field *fields, int32_t n)
@@ -444,9 +457,9 @@ DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
         unsigned char *to;
         plan->out_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, count);
         plan->in_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, plan->peer_ghosts[p]);
-        to = (unsigned char *)dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
+        to = dpari_pp_buffer(plan, "dpar_particles_update", p);
         if (!to) {
-            return particles->comm->status != DPAR_OK ? particles->comm->status : DPAR_E_MEMORY;
+            return particles->comm->status;
         }
         for (f = 0; f < n && !self; f++) {
             dpari_pp_gather(to, plan->field[f].size, &plan->field[f], dpari_pp_sent_to(plan, p),
@@ -498,9 +511,9 @@ DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
         unsigned char *to;
         plan->out_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, count);
         plan->in_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, plan->peer_sends[p]);
-        to = (unsigned char *)dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
+        to = dpari_pp_buffer(plan, "dpar_particles_reduce", p);
         if (!to) {
-            return particles->comm->status != DPAR_OK ? particles->comm->status : DPAR_E_MEMORY;
+            return particles->comm->status;
         }
         for (f = 0; f < n && !self; f++) {
             const dpari_pp_field *field = &plan->field[f];

@@ -60,6 +60,24 @@ static int32_t dpari_pp_neighbour(const dpari_particles *plan, const int32_t *co
     return -1 - rank;
 }
 
+/* Returns the dim in which particle i is most widths of the box away from it. */
+static DPARI_COLD int32_t dpari_pp_farthest(const dpari_particles *plan,
+                                            const dpari_pp_position *position, int64_t i)
+{
+    double most = 0.0;
+    int32_t d, farthest = 0;
+    for (d = 0; d < plan->head.dims; d++) {
+        const double from =
+            (dpari_pp_get(position, i, d) - plan->low[d]) / (plan->high[d] - plan->low[d]);
+        const double away = from < 0.0 ? -from : from;
+        if (away > most) {
+            most = away;
+            farthest = d;
+        }
+    }
+    return farthest;
+}
+
 /* Adds particle i to the particles that leave. */
 static dpar_status dpari_pp_leave(dpari_particles *plan, dpari_pp_migration *move, int64_t i,
                                   dpar_why *why)
@@ -77,8 +95,9 @@ static dpar_status dpari_pp_leave(dpari_particles *plan, dpari_pp_migration *mov
         }
     }
     if (!dpari_pp_locate(plan, x, move->position.single, coord)) {
+        d = dpari_pp_farthest(plan, &move->position, i);
         return dpari_pp_wrong(why, "%s: particle %ld is more than 2^50 boxes away, at %.9g",
-                              move->caller, i, x[0]);
+                              move->caller, i, dpari_pp_get(&move->position, i, d));
     }
     owner = dpari_pp_neighbour(plan, coord);
     status = dpari_pp_grow(plan, &plan->border, move->leaving + 1, move->leaving, why);
@@ -346,23 +365,38 @@ static dpar_status dpari_pp_prepare(dpari_particles *plan, dpari_pp_migration *m
     return status == DPAR_OK ? dpari_pp_pack_leaving(plan, move, why) : status;
 }
 
-/* Makes all ranks fail if one has failed. *distant is the number of far particles of this rank, and
- * becomes 1 if any rank has some, otherwise 0. Costs one all-reduce unless a rank has failed.
- * Collective. */
-static dpar_status dpari_pp_agree(const dpari_particles *plan, dpar_status status, int64_t *distant,
-                                  dpar_why *why)
+/* Checks that the particles which neighbours have sent fit, sends far particles if any rank has
+ * some, and then checks again with these. Makes all ranks fail if one has failed. status: whether
+ * this rank has failed before. Costs one all-reduce unless a rank has failed or there are far
+ * particles. Collective. */
+static dpar_status dpari_pp_complete(dpari_particles *plan, dpari_pp_migration *move,
+                                     dpar_status status, dpar_why *why)
 {
     dpar_comm *comm = plan->head.comm;
-    int64_t all[2];
-    dpar_status reduced;
-    all[0] = status != DPAR_OK;
-    all[1] = *distant > 0;
-    reduced = dpar_all_reduce(comm, all, all, 2, DPAR_I64, DPAR_MAX, NULL);
+    dpar_status room = DPAR_OK, reduced;
+    int64_t any[3]; /* whether a rank has failed, has far particles, has too little room */
+    if (status == DPAR_OK) {
+        room = dpari_pp_check_room(plan, move, why);
+    }
+    any[0] = status != DPAR_OK;
+    any[1] = status == DPAR_OK && move->distant > 0;
+    any[2] = room != DPAR_OK;
+    reduced = dpar_all_reduce(comm, any, any, 3, DPAR_I64, DPAR_MAX, NULL);
     if (reduced != DPAR_OK) {
         return dpari_repeat(reduced, why, comm->why.text);
     }
-    *distant = all[1];
-    return all[0] ? dpari_agree(comm, status, why) : DPAR_OK;
+    if (any[0]) {
+        return dpari_agree(comm, status, why);
+    }
+    if (any[1]) {
+        status = dpari_pp_send_far(plan, move, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        room = dpari_pp_check_room(plan, move, why);
+        return dpari_agree(comm, room, why);
+    }
+    return any[2] ? dpari_agree(comm, room, why) : DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
@@ -391,17 +425,7 @@ DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
     if (sent != DPAR_OK) {
         return sent;
     }
-    move.distant = status == DPAR_OK ? move.distant : 0;
-    if (status == DPAR_OK && move.distant == 0) {
-        status = dpari_pp_check_room(plan, &move, &why);
-    }
-    status = dpari_pp_agree(plan, status, &move.distant, &why);
-    if (status == DPAR_OK && move.distant > 0) {
-        status = dpari_pp_send_far(plan, &move, &why);
-        if (status == DPAR_OK) {
-            status = dpari_agree(particles->comm, dpari_pp_check_room(plan, &move, &why), &why);
-        }
-    }
+    status = dpari_pp_complete(plan, &move, status, &why);
     if (status == DPAR_OK) {
         dpari_pp_arrive(plan, &move);
         arrays->count += move.arriving - move.leaving;

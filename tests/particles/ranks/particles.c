@@ -314,6 +314,7 @@ static void migrate(dpar_comm *c, world *w, uint64_t *seed)
     if (status == DPAR_E_ROOM) {
         CHECK(strstr(c->why.text, "capacity is"));
         CHECK_INT(w->arrays.count, count);
+        CHECK_INT(w->p->needed, wants);
         for (i = 0; i < count; i++) {
             CHECK(before[i].id == *id_at(w, i) && values_are(w, i, before[i].id));
             for (d = 0; d < 3; d++) {
