@@ -229,8 +229,8 @@ DPAR_API dpar_status dpar_pencil_end(dpar_pencil *pencil);
  * are best. Private. */
 
 enum {
-    DPARI_PENCIL_WAYS = 9,            /* way 3 * from + to (pencil_plan.h); from is never to */
-    DPARI_PENCIL_MOST_GRIDS = 8,      /* grids that are tried with desc.measure */
+    DPARI_PENCIL_DIRECTIONS = 9, /* direction 3 * from + to (pencil_plan.h); from is never to */
+    DPARI_PENCIL_MOST_GRIDS = 8, /* grids that are tried with desc.measure */
     DPARI_PENCIL_MESSAGE_BYTES = 4096 /* cost of a message in addition to its bytes: one or two
                                          microseconds, at a few GB/s */
 };
@@ -294,10 +294,11 @@ DPARI_INTERNAL void dpari_pencil_run(const dpari_pencil_copy *copy, unsigned cha
 
 /* pencil_plan - the structs of a plan of transposes, and how a transpose runs. Private.
  *
- * A pair of axes, from one to another, is called a way. In each way a rank exchanges with a peer
- * the points that its pencil along one axis has in common with the peer's pencil along the other.
+ * A pair of axes, from one to another, is called a direction. In each direction a rank exchanges
+ * with a peer the points that its pencil along one axis has in common with the peer's pencil along
+ * the other.
  * ../exchange runs the transpose: waits for peers, publishes that arrays may be read, and posts
- * messages. All ways use one dpari_exchange, but each has its own table of flows.
+ * messages. All directions use one dpari_exchange, but each has its own table of flows.
  *
  * Peers that share memory read this rank's array in place, or a copy of it if it is not registered.
  * They find the array or the copy by the reference in the line of the exchange. They publish that
@@ -307,7 +308,7 @@ DPARI_INTERNAL void dpari_pencil_run(const dpari_pencil_copy *copy, unsigned cha
  * A message holds the points of a box in the order of the sender's pencil. Boxes that are
  * contiguous are sent in place, and received in place if the receiver has the same order. */
 
-/* What this rank gives to a peer, or takes from it, in a way. */
+/* What this rank gives to a peer, or takes from it, in a direction. */
 typedef struct dpari_pencil_side {
     dpari_pencil_copy *copy; /* NULL if there are no points. When giving, copies to the message, or
                                 to the copy of the array for a peer that shares memory. When taking,
@@ -319,15 +320,15 @@ typedef struct dpari_pencil {
     dpar_pencil head; /* the public struct; it must be first */
     dpari_exchange x;
     dpari_pencil_cut cut;
-    dpari_pencil_side *give, *take;            /* [ways][peers] */
-    dpari_exchange_flow *flow;                 /* [ways][peers] */
-    int32_t meets[DPARI_PENCIL_WAYS];          /* 1 if other peers that share memory take part */
-    int32_t lends[DPARI_PENCIL_WAYS];          /* 1 if such a peer reads this rank's array */
+    dpari_pencil_side *give, *take;            /* [directions][peers] */
+    dpari_exchange_flow *flow;                 /* [directions][peers] */
+    int32_t meets[DPARI_PENCIL_DIRECTIONS];    /* 1 if other peers that share memory take part */
+    int32_t lends[DPARI_PENCIL_DIRECTIONS];    /* 1 if such a peer reads this rank's array */
     dpari_pencil_copy *copies;                 /* those of `give` and `take` */
     unsigned char *out_messages, *in_messages; /* in memory of dpar_comm_alloc */
     unsigned char *lent;                       /* the copy of an array that is not registered */
     void *owned;                               /* the memory of this struct and its tables */
-    int32_t way;                               /* of the transpose in progress */
+    int32_t direction;                         /* of the transpose in progress */
     const unsigned char *in;
     unsigned char *out;
 } dpari_pencil;
@@ -1082,10 +1083,10 @@ DPARI_INTERNAL void dpari_pencil_run(const dpari_pencil_copy *copy, unsigned cha
 
 /* ---- what ../exchange calls ------------------------------------------------------------------ */
 
-/* Returns the entry of peer i in a table of the way in progress. */
+/* Returns the entry of peer i in a table of the direction in progress. */
 static int64_t dpari_pencil_entry(const dpari_pencil *plan, int32_t i)
 {
-    return (int64_t)plan->way * plan->x.peers + i;
+    return (int64_t)plan->direction * plan->x.peers + i;
 }
 
 /* Copies the points that peers of this node read to registered memory. Returns the reference to
@@ -1120,10 +1121,10 @@ static uint64_t dpari_pencil_lend_copy(dpari_pencil *plan)
 static dpar_status dpari_pencil_pack(void *of, int32_t s)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
-    const int32_t from = plan->way / 3;
+    const int32_t from = plan->direction / 3;
     uint64_t ref;
     (void)s;
-    plan->x.lends = plan->lends[plan->way];
+    plan->x.lends = plan->lends[plan->direction];
     if (!plan->x.lends) {
         return DPAR_OK;
     }
@@ -1247,13 +1248,14 @@ DPAR_API dpar_status dpar_pencil_begin(dpar_pencil *pencil, int32_t from, int32_
     if (status != DPAR_OK) {
         return status;
     }
-    plan->way = 3 * from + to;
+    plan->direction = 3 * from + to;
     plan->in = (const unsigned char *)in;
     plan->out = (unsigned char *)out;
-    plan->x.flow = plan->flow + (int64_t)plan->way * plan->x.peers;
-    plan->x.step[0].meets = plan->meets[plan->way];
-    /* peers compare the way, which is above the bits of the operation */
-    return dpari_exchange_begin(&plan->x, DPAR_COPY, (uint64_t)plan->way * (DPARI_EXCHANGE_OP + 1));
+    plan->x.flow = plan->flow + (int64_t)plan->direction * plan->x.peers;
+    plan->x.step[0].meets = plan->meets[plan->direction];
+    /* peers compare the direction, which is above the bits of the operation */
+    return dpari_exchange_begin(&plan->x, DPAR_COPY,
+                                (uint64_t)plan->direction * (DPARI_EXCHANGE_OP + 1));
 }
 
 DPAR_API dpar_status dpar_pencil_test(dpar_pencil *pencil)
@@ -1276,7 +1278,7 @@ DPAR_API dpar_status dpar_pencil_transpose(dpar_pencil *pencil, int32_t from, in
 /* ==== pencil/pencil.c ==== */
 
 /* Makes plans of transposes: checks descriptions, chooses the grid, finds the peers and the points
- * exchanged with them in each way, and allocates the memory. pencil_run.c runs transposes. */
+ * exchanged with them in each direction, and allocates the memory. pencil_run.c runs transposes. */
 
 #define DPARI_PENCIL_MOST_BYTES (INT64_C(1) << 56) /* of an array */
 enum {
@@ -1366,26 +1368,27 @@ static DPARI_COLD void dpari_pencil_state(dpari_facts *facts, const void *given)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* True if `way` is between two different axes. */
-static int dpari_pencil_is_way(int32_t way)
+/* True if `direction` is between two different axes. */
+static int dpari_pencil_is_direction(int32_t direction)
 {
-    return way / 3 != way % 3;
+    return direction / 3 != direction % 3;
 }
 
-/* Counts the boxes that rank `me` gives to `rank`, and those that it takes from it, in all ways. */
+/* Counts the boxes that rank `me` gives to `rank`, and those that it takes from it, in all
+ * directions. */
 static int64_t dpari_pencil_count_boxes(const dpari_pencil_cut *cut, int32_t me, int32_t rank)
 {
     dpari_pencil_box common;
     int64_t n = 0;
-    int32_t way;
-    for (way = 0; way < DPARI_PENCIL_WAYS; way++) {
-        if (dpari_pencil_is_way(way)) {
-            const dpari_pencil_box mine = dpari_pencil_box_of(cut, me, way / 3);
-            const dpari_pencil_box theirs = dpari_pencil_box_of(cut, rank, way % 3);
+    int32_t direction;
+    for (direction = 0; direction < DPARI_PENCIL_DIRECTIONS; direction++) {
+        if (dpari_pencil_is_direction(direction)) {
+            const dpari_pencil_box mine = dpari_pencil_box_of(cut, me, direction / 3);
+            const dpari_pencil_box theirs = dpari_pencil_box_of(cut, rank, direction % 3);
             n += dpari_pencil_common(&mine, &theirs, &common) > 0;
         }
     }
-    /* it takes in a way what it gives in the opposite one */
+    /* it takes in a direction what it gives in the opposite one */
     return 2 * n;
 }
 
@@ -1412,11 +1415,11 @@ static dpar_status dpari_pencil_alloc(dpar_comm *comm, const dpari_pencil_cut *c
         plan = pass == 0 ? &counted : at;
         plan->x.line = (dpari_exchange_line *)dpari_room_take(&room, 1, sizeof *plan->x.line);
         dpari_exchange_room(&plan->x, &room, peers, 1, world ? node->size : 0);
-        plan->give = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
+        plan->give = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_DIRECTIONS * peers,
                                                           sizeof *plan->give);
-        plan->take = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
+        plan->take = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_DIRECTIONS * peers,
                                                           sizeof *plan->take);
-        plan->flow = (dpari_exchange_flow *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
+        plan->flow = (dpari_exchange_flow *)dpari_room_take(&room, DPARI_PENCIL_DIRECTIONS * peers,
                                                             sizeof *plan->flow);
         plan->copies = (dpari_pencil_copy *)dpari_room_take(&room, copies, sizeof *plan->copies);
         if (pass == 0) {
@@ -1460,7 +1463,8 @@ static void dpari_pencil_set(dpari_pencil *plan, const dpari_pencil_cut *cut, in
     plan->x.self = -1;
 }
 
-/* Lists the ranks with which this one exchanges points in any of the ways, itself included. */
+/* Lists the ranks with which this one exchanges points in any of the directions, itself included.
+ */
 static void dpari_pencil_set_peers(dpari_pencil *plan)
 {
     const int32_t me = plan->x.comm->rank;
@@ -1534,14 +1538,16 @@ static void dpari_pencil_set_copy(const dpari_pencil *plan, dpari_pencil_copy *c
     }
 }
 
-/* Plans what this rank gives to peer i in a way. *used: bytes of the messages so far. *next: the
- * first copy that is not used yet. */
-static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
+/* Plans what this rank gives to peer i in a direction. *used: bytes of the messages so far. *next:
+ * the first copy that is not used yet. */
+static void dpari_pencil_set_give(dpari_pencil *plan, int32_t direction, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
-    const int64_t entry = (int64_t)way * plan->x.peers + i;
-    const dpari_pencil_box mine = dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, way / 3);
-    const dpari_pencil_box theirs = dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, way % 3);
+    const int64_t entry = (int64_t)direction * plan->x.peers + i;
+    const dpari_pencil_box mine =
+        dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, direction / 3);
+    const dpari_pencil_box theirs =
+        dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, direction % 3);
     dpari_pencil_side *give = &plan->give[entry];
     dpari_pencil_box common, packed;
     if (i == plan->x.self || dpari_pencil_common(&mine, &theirs, &common) == 0) {
@@ -1551,12 +1557,12 @@ static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, in
     if (plan->x.peer[i].world >= 0) { /* into a copy of the array, of the same shape */
         dpari_pencil_set_copy(plan, give->copy, &common, &mine, &mine);
         plan->flow[entry].lends[DPARI_EXCHANGE_FORWARD] = 1;
-        plan->lends[way] = 1;
-        plan->meets[way] = 1;
+        plan->lends[direction] = 1;
+        plan->meets[direction] = 1;
         return;
     }
     packed = common;
-    dpari_pencil_pack_strides(&plan->cut, way / 3, &packed);
+    dpari_pencil_pack_strides(&plan->cut, direction / 3, &packed);
     dpari_pencil_set_copy(plan, give->copy, &common, &packed, &mine);
     plan->flow[entry].out_bytes[DPARI_EXCHANGE_FORWARD] = give->copy->bytes;
     give->at = -1;
@@ -1566,13 +1572,15 @@ static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, in
     }
 }
 
-/* Plans what this rank takes from peer i in a way, as dpari_pencil_set_give does. */
-static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
+/* Plans what this rank takes from peer i in a direction, as dpari_pencil_set_give does. */
+static void dpari_pencil_set_take(dpari_pencil *plan, int32_t direction, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
-    const int64_t entry = (int64_t)way * plan->x.peers + i;
-    const dpari_pencil_box mine = dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, way % 3);
-    const dpari_pencil_box theirs = dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, way / 3);
+    const int64_t entry = (int64_t)direction * plan->x.peers + i;
+    const dpari_pencil_box mine =
+        dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, direction % 3);
+    const dpari_pencil_box theirs =
+        dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, direction / 3);
     dpari_pencil_side *take = &plan->take[entry];
     dpari_pencil_box common, packed;
     if (dpari_pencil_common(&theirs, &mine, &common) == 0) {
@@ -1582,11 +1590,11 @@ static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, in
     plan->flow[entry].takes[DPARI_EXCHANGE_FORWARD] = i != plan->x.self;
     if (plan->x.peer[i].world >= 0) {
         dpari_pencil_set_copy(plan, take->copy, &common, &mine, &theirs);
-        plan->meets[way] |= i != plan->x.self;
+        plan->meets[direction] |= i != plan->x.self;
         return;
     }
     packed = common;
-    dpari_pencil_pack_strides(&plan->cut, way / 3, &packed);
+    dpari_pencil_pack_strides(&plan->cut, direction / 3, &packed);
     dpari_pencil_set_copy(plan, take->copy, &common, &mine, &packed);
     plan->flow[entry].in_bytes[DPARI_EXCHANGE_FORWARD] = take->copy->bytes;
     take->at = -1;
@@ -1596,19 +1604,19 @@ static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, in
     }
 }
 
-/* Plans all ways, and allocates the memory of messages, which all ways share. */
+/* Plans all directions, and allocates the memory of messages, which all directions share. */
 static dpar_status dpari_pencil_set_ways(dpari_pencil *plan)
 {
     dpari_pencil_copy *next = plan->copies;
     int64_t out = 0, in = 0;
     void *memory = NULL;
     dpar_status status;
-    int32_t way, i;
-    for (way = 0; way < DPARI_PENCIL_WAYS; way++) {
+    int32_t direction, i;
+    for (direction = 0; direction < DPARI_PENCIL_DIRECTIONS; direction++) {
         int64_t sends = 0, receives = 0;
-        for (i = 0; i < plan->x.peers && dpari_pencil_is_way(way); i++) {
-            dpari_pencil_set_give(plan, way, i, &sends, &next);
-            dpari_pencil_set_take(plan, way, i, &receives, &next);
+        for (i = 0; i < plan->x.peers && dpari_pencil_is_direction(direction); i++) {
+            dpari_pencil_set_give(plan, direction, i, &sends, &next);
+            dpari_pencil_set_take(plan, direction, i, &receives, &next);
         }
         out = dpari_most(out, sends);
         in = dpari_most(in, receives);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Makes plans of transposes: checks descriptions, chooses the grid, finds the peers and the points
- * exchanged with them in each way, and allocates the memory. pencil_run.c runs transposes. */
+ * exchanged with them in each direction, and allocates the memory. pencil_run.c runs transposes. */
 #include "pencil.h"
 
 #include "../base/base_private.h"
@@ -102,26 +102,27 @@ static DPARI_COLD void dpari_pencil_state(dpari_facts *facts, const void *given)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* True if `way` is between two different axes. */
-static int dpari_pencil_is_way(int32_t way)
+/* True if `direction` is between two different axes. */
+static int dpari_pencil_is_direction(int32_t direction)
 {
-    return way / 3 != way % 3;
+    return direction / 3 != direction % 3;
 }
 
-/* Counts the boxes that rank `me` gives to `rank`, and those that it takes from it, in all ways. */
+/* Counts the boxes that rank `me` gives to `rank`, and those that it takes from it, in all
+ * directions. */
 static int64_t dpari_pencil_count_boxes(const dpari_pencil_cut *cut, int32_t me, int32_t rank)
 {
     dpari_pencil_box common;
     int64_t n = 0;
-    int32_t way;
-    for (way = 0; way < DPARI_PENCIL_WAYS; way++) {
-        if (dpari_pencil_is_way(way)) {
-            const dpari_pencil_box mine = dpari_pencil_box_of(cut, me, way / 3);
-            const dpari_pencil_box theirs = dpari_pencil_box_of(cut, rank, way % 3);
+    int32_t direction;
+    for (direction = 0; direction < DPARI_PENCIL_DIRECTIONS; direction++) {
+        if (dpari_pencil_is_direction(direction)) {
+            const dpari_pencil_box mine = dpari_pencil_box_of(cut, me, direction / 3);
+            const dpari_pencil_box theirs = dpari_pencil_box_of(cut, rank, direction % 3);
             n += dpari_pencil_common(&mine, &theirs, &common) > 0;
         }
     }
-    /* it takes in a way what it gives in the opposite one */
+    /* it takes in a direction what it gives in the opposite one */
     return 2 * n;
 }
 
@@ -148,11 +149,11 @@ static dpar_status dpari_pencil_alloc(dpar_comm *comm, const dpari_pencil_cut *c
         plan = pass == 0 ? &counted : at;
         plan->x.line = (dpari_exchange_line *)dpari_room_take(&room, 1, sizeof *plan->x.line);
         dpari_exchange_room(&plan->x, &room, peers, 1, world ? node->size : 0);
-        plan->give = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
+        plan->give = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_DIRECTIONS * peers,
                                                           sizeof *plan->give);
-        plan->take = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
+        plan->take = (dpari_pencil_side *)dpari_room_take(&room, DPARI_PENCIL_DIRECTIONS * peers,
                                                           sizeof *plan->take);
-        plan->flow = (dpari_exchange_flow *)dpari_room_take(&room, DPARI_PENCIL_WAYS * peers,
+        plan->flow = (dpari_exchange_flow *)dpari_room_take(&room, DPARI_PENCIL_DIRECTIONS * peers,
                                                             sizeof *plan->flow);
         plan->copies = (dpari_pencil_copy *)dpari_room_take(&room, copies, sizeof *plan->copies);
         if (pass == 0) {
@@ -196,7 +197,8 @@ static void dpari_pencil_set(dpari_pencil *plan, const dpari_pencil_cut *cut, in
     plan->x.self = -1;
 }
 
-/* Lists the ranks with which this one exchanges points in any of the ways, itself included. */
+/* Lists the ranks with which this one exchanges points in any of the directions, itself included.
+ */
 static void dpari_pencil_set_peers(dpari_pencil *plan)
 {
     const int32_t me = plan->x.comm->rank;
@@ -270,14 +272,16 @@ static void dpari_pencil_set_copy(const dpari_pencil *plan, dpari_pencil_copy *c
     }
 }
 
-/* Plans what this rank gives to peer i in a way. *used: bytes of the messages so far. *next: the
- * first copy that is not used yet. */
-static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
+/* Plans what this rank gives to peer i in a direction. *used: bytes of the messages so far. *next:
+ * the first copy that is not used yet. */
+static void dpari_pencil_set_give(dpari_pencil *plan, int32_t direction, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
-    const int64_t entry = (int64_t)way * plan->x.peers + i;
-    const dpari_pencil_box mine = dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, way / 3);
-    const dpari_pencil_box theirs = dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, way % 3);
+    const int64_t entry = (int64_t)direction * plan->x.peers + i;
+    const dpari_pencil_box mine =
+        dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, direction / 3);
+    const dpari_pencil_box theirs =
+        dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, direction % 3);
     dpari_pencil_side *give = &plan->give[entry];
     dpari_pencil_box common, packed;
     if (i == plan->x.self || dpari_pencil_common(&mine, &theirs, &common) == 0) {
@@ -287,12 +291,12 @@ static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, in
     if (plan->x.peer[i].world >= 0) { /* into a copy of the array, of the same shape */
         dpari_pencil_set_copy(plan, give->copy, &common, &mine, &mine);
         plan->flow[entry].lends[DPARI_EXCHANGE_FORWARD] = 1;
-        plan->lends[way] = 1;
-        plan->meets[way] = 1;
+        plan->lends[direction] = 1;
+        plan->meets[direction] = 1;
         return;
     }
     packed = common;
-    dpari_pencil_pack_strides(&plan->cut, way / 3, &packed);
+    dpari_pencil_pack_strides(&plan->cut, direction / 3, &packed);
     dpari_pencil_set_copy(plan, give->copy, &common, &packed, &mine);
     plan->flow[entry].out_bytes[DPARI_EXCHANGE_FORWARD] = give->copy->bytes;
     give->at = -1;
@@ -302,13 +306,15 @@ static void dpari_pencil_set_give(dpari_pencil *plan, int32_t way, int32_t i, in
     }
 }
 
-/* Plans what this rank takes from peer i in a way, as dpari_pencil_set_give does. */
-static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, int64_t *used,
+/* Plans what this rank takes from peer i in a direction, as dpari_pencil_set_give does. */
+static void dpari_pencil_set_take(dpari_pencil *plan, int32_t direction, int32_t i, int64_t *used,
                                   dpari_pencil_copy **next)
 {
-    const int64_t entry = (int64_t)way * plan->x.peers + i;
-    const dpari_pencil_box mine = dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, way % 3);
-    const dpari_pencil_box theirs = dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, way / 3);
+    const int64_t entry = (int64_t)direction * plan->x.peers + i;
+    const dpari_pencil_box mine =
+        dpari_pencil_box_of(&plan->cut, plan->x.comm->rank, direction % 3);
+    const dpari_pencil_box theirs =
+        dpari_pencil_box_of(&plan->cut, plan->x.peer[i].rank, direction / 3);
     dpari_pencil_side *take = &plan->take[entry];
     dpari_pencil_box common, packed;
     if (dpari_pencil_common(&theirs, &mine, &common) == 0) {
@@ -318,11 +324,11 @@ static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, in
     plan->flow[entry].takes[DPARI_EXCHANGE_FORWARD] = i != plan->x.self;
     if (plan->x.peer[i].world >= 0) {
         dpari_pencil_set_copy(plan, take->copy, &common, &mine, &theirs);
-        plan->meets[way] |= i != plan->x.self;
+        plan->meets[direction] |= i != plan->x.self;
         return;
     }
     packed = common;
-    dpari_pencil_pack_strides(&plan->cut, way / 3, &packed);
+    dpari_pencil_pack_strides(&plan->cut, direction / 3, &packed);
     dpari_pencil_set_copy(plan, take->copy, &common, &mine, &packed);
     plan->flow[entry].in_bytes[DPARI_EXCHANGE_FORWARD] = take->copy->bytes;
     take->at = -1;
@@ -332,19 +338,19 @@ static void dpari_pencil_set_take(dpari_pencil *plan, int32_t way, int32_t i, in
     }
 }
 
-/* Plans all ways, and allocates the memory of messages, which all ways share. */
+/* Plans all directions, and allocates the memory of messages, which all directions share. */
 static dpar_status dpari_pencil_set_ways(dpari_pencil *plan)
 {
     dpari_pencil_copy *next = plan->copies;
     int64_t out = 0, in = 0;
     void *memory = NULL;
     dpar_status status;
-    int32_t way, i;
-    for (way = 0; way < DPARI_PENCIL_WAYS; way++) {
+    int32_t direction, i;
+    for (direction = 0; direction < DPARI_PENCIL_DIRECTIONS; direction++) {
         int64_t sends = 0, receives = 0;
-        for (i = 0; i < plan->x.peers && dpari_pencil_is_way(way); i++) {
-            dpari_pencil_set_give(plan, way, i, &sends, &next);
-            dpari_pencil_set_take(plan, way, i, &receives, &next);
+        for (i = 0; i < plan->x.peers && dpari_pencil_is_direction(direction); i++) {
+            dpari_pencil_set_give(plan, direction, i, &sends, &next);
+            dpari_pencil_set_take(plan, direction, i, &receives, &next);
         }
         out = dpari_most(out, sends);
         in = dpari_most(in, receives);

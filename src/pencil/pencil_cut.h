@@ -7,8 +7,8 @@
 #include "../base/arith.h"
 
 enum {
-    DPARI_PENCIL_WAYS = 9,            /* way 3 * from + to (pencil_plan.h); from is never to */
-    DPARI_PENCIL_MOST_GRIDS = 8,      /* grids that are tried with desc.measure */
+    DPARI_PENCIL_DIRECTIONS = 9, /* direction 3 * from + to (pencil_plan.h); from is never to */
+    DPARI_PENCIL_MOST_GRIDS = 8, /* grids that are tried with desc.measure */
     DPARI_PENCIL_MESSAGE_BYTES = 4096 /* cost of a message in addition to its bytes: one or two
                                          microseconds, at a few GB/s */
 };

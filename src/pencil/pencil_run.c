@@ -10,10 +10,10 @@
 
 /* ---- what ../exchange calls ------------------------------------------------------------------ */
 
-/* Returns the entry of peer i in a table of the way in progress. */
+/* Returns the entry of peer i in a table of the direction in progress. */
 static int64_t dpari_pencil_entry(const dpari_pencil *plan, int32_t i)
 {
-    return (int64_t)plan->way * plan->x.peers + i;
+    return (int64_t)plan->direction * plan->x.peers + i;
 }
 
 /* Copies the points that peers of this node read to registered memory. Returns the reference to
@@ -48,10 +48,10 @@ static uint64_t dpari_pencil_lend_copy(dpari_pencil *plan)
 static dpar_status dpari_pencil_pack(void *of, int32_t s)
 {
     dpari_pencil *plan = (dpari_pencil *)of;
-    const int32_t from = plan->way / 3;
+    const int32_t from = plan->direction / 3;
     uint64_t ref;
     (void)s;
-    plan->x.lends = plan->lends[plan->way];
+    plan->x.lends = plan->lends[plan->direction];
     if (!plan->x.lends) {
         return DPAR_OK;
     }
@@ -175,13 +175,14 @@ DPAR_API dpar_status dpar_pencil_begin(dpar_pencil *pencil, int32_t from, int32_
     if (status != DPAR_OK) {
         return status;
     }
-    plan->way = 3 * from + to;
+    plan->direction = 3 * from + to;
     plan->in = (const unsigned char *)in;
     plan->out = (unsigned char *)out;
-    plan->x.flow = plan->flow + (int64_t)plan->way * plan->x.peers;
-    plan->x.step[0].meets = plan->meets[plan->way];
-    /* peers compare the way, which is above the bits of the operation */
-    return dpari_exchange_begin(&plan->x, DPAR_COPY, (uint64_t)plan->way * (DPARI_EXCHANGE_OP + 1));
+    plan->x.flow = plan->flow + (int64_t)plan->direction * plan->x.peers;
+    plan->x.step[0].meets = plan->meets[plan->direction];
+    /* peers compare the direction, which is above the bits of the operation */
+    return dpari_exchange_begin(&plan->x, DPAR_COPY,
+                                (uint64_t)plan->direction * (DPARI_EXCHANGE_OP + 1));
 }
 
 DPAR_API dpar_status dpar_pencil_test(dpar_pencil *pencil)
