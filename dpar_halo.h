@@ -7041,7 +7041,8 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *shape, in
  * these bytes are the size that malloc would have for the whole array, the address is the beginning
  * of the array. Read as a floating-point number such a size is below 1e-300 (f64), or a number
  * below 1e-37 before a zero (f32), which no halo cell contains. Integers may have any value, so
- * that arrays of other types are not checked. Other allocators are not recognised. */
+ * that arrays of other types are not checked. Neither are addresses at the beginning of a page,
+ * because the page in front may not be mapped. Other allocators are not recognised. */
 
 /* 1 if the 8 bytes in front of a block are those of glibc. A sanitizer has a malloc of its own,
  * finds this mistake itself, and does not allow that these bytes are read. */

@@ -7,7 +7,8 @@
  * these bytes are the size that malloc would have for the whole array, the address is the beginning
  * of the array. Read as a floating-point number such a size is below 1e-300 (f64), or a number
  * below 1e-37 before a zero (f32), which no halo cell contains. Integers may have any value, so
- * that arrays of other types are not checked. Other allocators are not recognised. */
+ * that arrays of other types are not checked. Neither are addresses at the beginning of a page,
+ * because the page in front may not be mapped. Other allocators are not recognised. */
 #include "grid_start.h"
 
 #include "../base/arith.h"

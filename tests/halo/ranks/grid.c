@@ -1048,6 +1048,20 @@ static int malloc_is_known(void)
 #endif
 }
 
+/* Returns zeroed memory that does not begin at a page. The library does not look at the bytes in
+ * front of a page, which may not be mapped, so it would accept such an address. */
+static char *block_within_a_page(size_t bytes)
+{
+    char *first = (char *)calloc(bytes, 1);
+    char *second;
+    if ((uintptr_t)first % 4096 != 0) {
+        return first;
+    }
+    second = (char *)calloc(bytes, 1); /* malloc keeps its size between the two */
+    free(first);
+    return second;
+}
+
 /* Checks that the address of a whole array is refused where that of its first own cell is due, and
  * accepted with array_start. */
 static void refused_starts(dpar_comm *c)
@@ -1069,7 +1083,7 @@ static void refused_starts(dpar_comm *c)
         d.type = types[i / 2];
         d.array_start = 0;
         CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
-        u = (char *)calloc(8 * (size_t)(large + 2), (size_t)dpar_type_bytes(d.type));
+        u = block_within_a_page(8 * (size_t)(large + 2) * (size_t)dpar_type_bytes(d.type));
         if (i < 4 && malloc_is_known()) { /* integers may have any value */
             CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
             says(c->why.text, "passes the beginning of a block of malloc for the whole array");
