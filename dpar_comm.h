@@ -870,6 +870,20 @@ DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_wor
  * not waited for. The reason is printed to stderr once, as by dpar_fail. Collective. */
 DPAR_API int dpar_finalize(dpar_comm *world);
 
+/* Silences stdout on all ranks except rank 0, so that a program that was serial prints each line
+ * once and not once per rank. Call it right after the communicator is made:
+ *
+ *     dpar_quiet(world);
+ *
+ * File descriptor 1 is redirected to /dev/null, which also silences C++, Fortran and child
+ * processes. Text that stdio has buffered is written first. stderr is not changed: error messages
+ * of every rank still appear, and dpar_fail puts the number of the rank before them.
+ *
+ * Local. There is no call that undoes it. Does nothing if the ranks are threads, because threads
+ * share stdout. Fails with DPAR_E_SYSTEM if /dev/null cannot be opened, with the reason in
+ * comm->why; stdout is then unchanged. */
+DPAR_API dpar_status dpar_quiet(dpar_comm *comm);
+
 /* Reports an error and ends the job: `return dpar_fail(world, &why);`. Returns 1. The first rank
  * that calls it prints "rank 2 of 4: " and the message to stderr. The others print nothing, because
  * they were refused the same call, or their operations fail with DPAR_E_PEER now that comm is
@@ -18584,6 +18598,31 @@ DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const
         fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */
         _exit(code);
     }
+}
+
+/* ---- stdout of one rank ---------------------------------------------------------------------- */
+
+DPAR_API DPARI_COLD dpar_status dpar_quiet(dpar_comm *comm)
+{
+    const dpari_world *world;
+    int fd, moved;
+    if (comm == NULL) {
+        return DPAR_E_ARG;
+    }
+    world = dpari_world_of(comm);
+    if (comm->rank == 0 || (world != NULL && world->threads)) {
+        return DPAR_OK;
+    }
+    fflush(stdout);
+    fd = open("/dev/null", O_WRONLY);
+    moved = fd < 0 ? -1 : dup2(fd, 1);
+    if (fd > 1) {
+        close(fd);
+    }
+    if (moved < 0) {
+        return dpari_os_why(&comm->why, "/dev/null in place of stdout", 0, errno);
+    }
+    return DPAR_OK;
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */

@@ -621,7 +621,16 @@ typedef struct dpar_ddp_desc {
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
      * more. This needs a copy of all gradients in the wire type, with one exception: if the ranks
-     * share memory, F32 gradients without a hook are rounded while they are added. */
+     * share memory, F32 gradients without a hook are rounded while they are added.
+     *
+     * DPAR_I8 and DPAR_F8 send any type in blocks of 256 8-bit codes with a scale, which is a
+     * quarter of the bytes of F32. Each rank quantizes its gradients (dpar_mem_quantize), an
+     * all-to-all sends each piece to one rank, which adds them in F32 in rank order, and an
+     * all-gather sends the quantized averages. Every gradient is thus rounded twice. In a block
+     * whose largest absolute value is M, the error of an I8 code is at most M / 254, and that of
+     * an F8 code at most 1/16 of the value or M / 2^18. The error of an average is at most the mean
+     * of these errors over the ranks, plus the error of the code of the average. NaN and infinity
+     * make the whole block NaN. Cannot be combined with a hook or zero1. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
@@ -2292,6 +2301,8 @@ DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *comm,
                                                   const dpar_mem_cross_entropy *call);
 DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
                                                     const dpar_mem_attention_merge *call);
+DPARI_INTERNAL dpar_status dpari_do_quantize(dpar_comm *comm, const dpar_mem_quantize *call);
+DPARI_INTERNAL dpar_status dpari_do_dequantize(dpar_comm *comm, const dpar_mem_quantize *call);
 
 /* ==== train/attention_private.h ==== */
 
@@ -2485,6 +2496,8 @@ DPARI_INTERNAL dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *call);
 DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *call);
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx,
                                                      const dpar_mem_attention_merge *call);
+DPARI_INTERNAL dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call);
+DPARI_INTERNAL dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call);
 
 /* ==== host/layers_norm.h ==== */
 
@@ -2534,6 +2547,54 @@ DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *call, int6
 DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *call, double *x, int64_t i,
                                      int64_t n);
 
+/* ==== train/wire_blocks.h ==== */
+
+/* wire_blocks - private: sums arrays over all ranks and sends them as blocks of 8-bit codes. ddp.c
+ * uses it if desc.wire_type is DPAR_I8 or DPAR_F8.
+ *
+ * An array is cut into one piece per rank, and each piece into blocks of 256 elements with an F32
+ * scale (dpar_mem_quantize). Three steps, which all ranks take for the same arrays in the same
+ * order, replace the all-reduce:
+ *
+ *     dpari_wire_begin   quantizes the array and posts an all-to-all of the pieces
+ *     dpari_wire_reduce  adds the pieces of all ranks in F32, in rank order, quantizes the result,
+ *                        and posts an all-gather
+ *     dpari_wire_end     converts the codes of all pieces
+ *
+ * All ranks convert the same codes, so they get the same bits. */
+
+/* A block on the wire: codes and their scale. */
+enum { DPARI_WIRE_BLOCK = 256, DPARI_WIRE_RECORD = DPARI_WIRE_BLOCK + 4 };
+
+typedef struct dpari_wire_blocks {
+    dpar_comm *comm;
+    unsigned char *sent,
+        *received;     /* [records][DPARI_WIRE_RECORD] of this rank and of the others */
+    float *sum;        /* [the largest piece] */
+    int32_t type;      /* of the arrays */
+    int32_t code_type; /* DPAR_I8 or DPAR_F8 */
+} dpari_wire_blocks;
+
+/* Returns the number of blocks of a piece of an array. */
+DPARI_INTERNAL int64_t dpari_wire_piece(const dpar_comm *comm, int64_t count);
+/* Returns the position of the first block of the array that has number k in memory and begins
+ * `first` elements after array 0. The blocks of the arrays then do not overlap. With the number of
+ * arrays and the sum of their elements, returns the number of blocks that all arrays need. */
+DPARI_INTERNAL int64_t dpari_wire_position(const dpar_comm *comm, int64_t first, int32_t k);
+/* Allocates memory for `records` blocks and for the sum of a piece of `piece` blocks, in one
+ * allocation of the communicator. wire->sent is its address, or NULL. Sets the codes to 0, so that
+ * the padding at the end of an array is defined. */
+DPARI_INTERNAL dpar_status dpari_wire_make(dpari_wire_blocks *wire, int64_t records, int64_t piece);
+
+/* The three steps. position: what dpari_wire_position returned for this array. */
+DPARI_INTERNAL dpar_status dpari_wire_begin(const dpari_wire_blocks *wire, int64_t position,
+                                            void *data, int64_t count, dpar_work *work);
+/* factor: the sums are multiplied by it. */
+DPARI_INTERNAL dpar_status dpari_wire_reduce(const dpari_wire_blocks *wire, int64_t position,
+                                             int64_t count, double factor, dpar_work *work);
+DPARI_INTERNAL dpar_status dpari_wire_end(const dpari_wire_blocks *wire, int64_t position,
+                                          void *data, int64_t count);
+
 /* ==== train/ddp_private.h ==== */
 
 /* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c,
@@ -2568,8 +2629,9 @@ struct dpar_ddp {
     unsigned char *copy;   /* of type copy_type: gradients that are sent from a copy, or NULL */
     int32_t copy_type;
     int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type, without a copy */
-    int32_t owns;    /* 1 if dpar allocated `buffer` */
-    int32_t made;    /* 1 if dpar allocated the memory of this struct */
+    dpari_wire_blocks blocks; /* with an 8-bit wire_type; blocks.sent is NULL otherwise */
+    int32_t owns;             /* 1 if dpar allocated `buffer` */
+    int32_t made;             /* 1 if dpar allocated the memory of this struct */
     /* with desc.check_finite on a device: position (like those in `start`) of the first element
      * that is not finite, or -1 */
     int64_t found;
@@ -2580,6 +2642,7 @@ struct dpar_ddp {
     int32_t posted;     /* buckets that were posted in this pass */
     int32_t back;       /* buckets of this pass whose reduction was waited for */
     int32_t work_count; /* works that were posted in this pass */
+    int32_t first_work; /* the first work that is waited for last: 0, or of the gathers of codes */
     int32_t last;       /* 1 if this pass sends the gradients */
     int32_t under_way;  /* 1 during a pass */
     int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */
@@ -5328,7 +5391,7 @@ static int64_t dpari_quant_count(const dpar_mem_quantize *call)
                           call->format != 0 ? dpari_micro_elements(call->format) : call->block);
 }
 
-static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
+DPARI_INTERNAL dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     int64_t b, blocks;
@@ -5350,7 +5413,7 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
 
 /* Dequantizes. F32 is accumulated in f32, which gives the same bits as in f64: if the sum of two
  * F32 numbers is computed in f64 and then rounded, it equals their sum in f32 (Figueroa 1995). */
-static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
+DPARI_INTERNAL dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     dpari_lanes_blocks all;
@@ -5893,8 +5956,8 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what
 
 /* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
  * NULL. */
-#define DPARI_DO_LAYER(linkage, name)                                                              \
-    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
+#define DPARI_DO_LAYER_OF(linkage, name, struct_name)                                              \
+    linkage dpar_status dpari_do_##name(dpar_comm *comm, const struct_name *call)                  \
     {                                                                                              \
         const dpar_mem *m = comm->mem;                                                             \
         const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
@@ -5907,6 +5970,7 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what
         return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
                               #name);                                                              \
     }
+#define DPARI_DO_LAYER(linkage, name) DPARI_DO_LAYER_OF(linkage, name, dpar_mem_##name)
 DPARI_DO_LAYER(DPARI_INTERNAL, squares)
 DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
 DPARI_DO_LAYER(DPARI_INTERNAL, round)
@@ -5916,8 +5980,121 @@ DPARI_DO_LAYER(DPARI_INTERNAL, combine)
 DPARI_DO_LAYER(DPARI_INTERNAL, dot)
 DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
 DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
+DPARI_DO_LAYER(DPARI_INTERNAL, quantize)
+DPARI_DO_LAYER_OF(DPARI_INTERNAL, dequantize, dpar_mem_quantize)
 DPARI_DO_LAYER(DPARI_API, moments)
 DPARI_DO_LAYER(DPARI_API, norm)
+
+/* ==== train/wire_blocks.c ==== */
+
+/* Sums arrays over all ranks and sends them as blocks of 8-bit codes.
+ *
+ * A rank sends each byte of an array about twice, as in an all-reduce, but an element has 1 byte
+ * and 1/64 of a scale in place of 4 bytes. Each element is rounded twice: on its rank, and after
+ * the sum. The steps are apart because the all-to-all can be posted while backward runs, whereas
+ * the sum needs its result. */
+
+DPARI_INTERNAL int64_t dpari_wire_piece(const dpar_comm *comm, int64_t count)
+{
+    return dpari_ceil_div(dpari_ceil_div(count, DPARI_WIRE_BLOCK), comm->size);
+}
+
+/* An array of n elements has at most n / 256 + size blocks, rounded down, because each piece is
+ * rounded up to whole blocks and all pieces have the same number. */
+DPARI_INTERNAL int64_t dpari_wire_position(const dpar_comm *comm, int64_t first, int32_t k)
+{
+    return first / DPARI_WIRE_BLOCK + k * (INT64_C(1) + comm->size);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_wire_make(dpari_wire_blocks *wire, int64_t records,
+                                                      int64_t piece)
+{
+    const int64_t codes = dpari_ceil_div(records * DPARI_WIRE_RECORD, 64) * 64;
+    void *memory = NULL;
+    dpar_status status =
+        dpar_comm_alloc(wire->comm, 2 * codes + (piece + 1) * DPARI_WIRE_BLOCK * 4, &memory);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    wire->sent = (unsigned char *)memory;
+    wire->received = wire->sent + codes;
+    wire->sum = (float *)(void *)(wire->received + codes);
+    return dpari_do_copy(wire->comm, memory, NULL, 2 * codes);
+}
+
+/* Quantizes x[count] to the blocks at `code`, or dequantizes them. */
+static dpar_status dpari_wire_convert(const dpari_wire_blocks *wire, void *x, int32_t type,
+                                      unsigned char *code, int64_t count, int back, int accumulate)
+{
+    dpar_mem_quantize call;
+    dpari_zero(&call, sizeof call);
+    call.x = x;
+    call.count = count;
+    call.block = DPARI_WIRE_BLOCK;
+    call.type = type;
+    call.code_type = wire->code_type;
+    call.code = code;
+    call.scale = code + DPARI_WIRE_BLOCK;
+    call.code_step = DPARI_WIRE_RECORD;
+    call.scale_step = DPARI_WIRE_RECORD;
+    call.accumulate = accumulate;
+    return back ? dpari_do_dequantize(wire->comm, &call) : dpari_do_quantize(wire->comm, &call);
+}
+
+DPARI_INTERNAL dpar_status dpari_wire_begin(const dpari_wire_blocks *wire, int64_t position,
+                                            void *data, int64_t count, dpar_work *work)
+{
+    const int64_t at = position * DPARI_WIRE_RECORD;
+    const int64_t bytes = dpari_wire_piece(wire->comm, count) * DPARI_WIRE_RECORD;
+    const dpar_status status =
+        dpari_wire_convert(wire, data, wire->type, wire->sent + at, count, 0, 0);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_all_to_all(wire->comm, wire->sent + at, wire->received + at, bytes, DPAR_U8, work);
+}
+
+DPARI_INTERNAL dpar_status dpari_wire_reduce(const dpari_wire_blocks *wire, int64_t position,
+                                             int64_t count, double factor, dpar_work *work)
+{
+    dpar_comm *comm = wire->comm;
+    const int64_t piece = dpari_wire_piece(comm, count);
+    const int64_t bytes = piece * DPARI_WIRE_RECORD;
+    const int64_t left = count - comm->rank * piece * DPARI_WIRE_BLOCK;
+    const int64_t mine = dpari_least(dpari_most(left, 0), piece * DPARI_WIRE_BLOCK);
+    unsigned char *const all = wire->received + position * DPARI_WIRE_RECORD;
+    unsigned char *const own = wire->sent + position * DPARI_WIRE_RECORD + comm->rank * bytes;
+    dpar_status status = DPAR_OK;
+    for (int32_t r = 0; r < comm->size && mine > 0 && status == DPAR_OK; r++) {
+        status = dpari_wire_convert(wire, wire->sum, DPAR_F32, all + r * bytes, mine, 1, r > 0);
+    }
+    if (mine > 0 && factor != 1.0 && status == DPAR_OK) {
+        dpar_mem_reduce scaled;
+        dpari_zero(&scaled, sizeof scaled);
+        scaled.to = wire->sum;
+        scaled.from = wire->sum;
+        scaled.count = mine;
+        scaled.parts = 1;
+        scaled.to_type = scaled.from_type = scaled.sum_type = DPAR_F32;
+        scaled.op = DPAR_SUM;
+        scaled.scale = factor;
+        status = dpari_do_reduce(comm, &scaled);
+    }
+    if (mine > 0 && status == DPAR_OK) {
+        status = dpari_wire_convert(wire, wire->sum, DPAR_F32, own, mine, 0, 0);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_all_gather(comm, own, all, bytes, DPAR_U8, work);
+}
+
+DPARI_INTERNAL dpar_status dpari_wire_end(const dpari_wire_blocks *wire, int64_t position,
+                                          void *data, int64_t count)
+{
+    return dpari_wire_convert(wire, data, wire->type, wire->received + position * DPARI_WIRE_RECORD,
+                              count, 1, 0);
+}
 
 /* ==== train/ddp.c ==== */
 
@@ -5957,6 +6134,12 @@ static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 {
     return dpari_ddp_wire(desc) != desc->type;
+}
+
+/* True if gradients are sent as blocks of 8-bit codes. */
+static int dpari_ddp_codes(const dpar_ddp_desc *desc)
+{
+    return desc->wire_type == DPAR_I8 || desc->wire_type == DPAR_F8;
 }
 
 /* True if the gradients are in the caller's memory. */
@@ -6009,12 +6192,16 @@ static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why
         return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
                            dpar_type_name(desc->type));
     }
-    if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, and "
-            "f32 as f16 or bf16",
-            dpar_type_name(desc->wire_type), desc->wire_type);
+    if (dpari_ddp_rounds(desc) && !dpari_ddp_codes(desc) &&
+        !dpari_narrows(desc->type, desc->wire_type)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, "
+                           "f32 as f16 or bf16, and all types as i8 or f8",
+                           dpar_type_name(desc->wire_type), desc->wire_type);
+    }
+    if (dpari_ddp_codes(desc) && desc->hook != NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: wire_type is %s, which excludes a hook",
+                           dpar_type_name(desc->wire_type));
     }
     if (!dpari_is_flag(desc->sum) || !dpari_is_flag(desc->require_ready) ||
         !dpari_is_flag(desc->track_used) || !dpari_is_flag(desc->check_finite) ||
@@ -6109,14 +6296,15 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
  * gradients, because their all-reduce rounds them while it adds. */
 static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
-    return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
-                                      comm->mem != NULL || dpari_world_of(comm) == NULL);
+    return dpari_ddp_rounds(desc) && !dpari_ddp_codes(desc) &&
+           (desc->type != DPAR_F32 || desc->hook != NULL || comm->mem != NULL ||
+            dpari_world_of(comm) == NULL);
 }
 
 /* True if array i is sent from a copy, together with other arrays of its bucket. */
 static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
-    if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
+    if (desc->hook != NULL || dpari_ddp_copies(comm, desc) || dpari_ddp_codes(desc)) {
         return 1;
     }
     return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
@@ -6139,6 +6327,9 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(comm, desc, i);
+    }
+    if (dpari_ddp_codes(desc)) {
+        works += buckets; /* an all-gather follows the all-to-all of each bucket */
     }
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
     d = memory != NULL ? d : &none;
@@ -6234,6 +6425,22 @@ static void dpari_ddp_place_given(dpar_ddp *ddp)
     ddp->elements = end;
 }
 
+/* Allocates memory for the 8-bit codes of all buckets. */
+static dpar_status dpari_ddp_allocate_codes(dpar_ddp *ddp)
+{
+    int64_t longest = 0;
+    int32_t k;
+    for (k = 0; k < ddp->buckets; k++) {
+        longest = dpari_most(longest, ddp->bucket[k].hi - ddp->bucket[k].lo);
+    }
+    ddp->blocks.comm = ddp->comm;
+    ddp->blocks.type = ddp->desc.type;
+    ddp->blocks.code_type = ddp->desc.wire_type;
+    return dpari_wire_make(&ddp->blocks,
+                           dpari_wire_position(ddp->comm, ddp->elements, ddp->buckets),
+                           dpari_wire_piece(ddp->comm, longest));
+}
+
 /* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
 static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
@@ -6254,7 +6461,7 @@ static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
     ddp->elements = ddp->buckets > 0 ? ddp->bucket[ddp->buckets - 1].hi : 0;
     ddp->buffer = (unsigned char *)desc->gradients;
     ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
-    ddp->through = dpari_ddp_rounds(desc) && !copies;
+    ddp->through = dpari_ddp_rounds(desc) && !copies && !dpari_ddp_codes(desc);
     if (dpari_ddp_given(desc)) {
         dpari_ddp_place_given(ddp);
     } else if (ddp->elements > INT64_MAX / 16) {
@@ -6269,6 +6476,9 @@ static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
         status = dpar_comm_alloc(
             ddp->comm, dpari_most(1, ddp->elements * dpar_type_bytes(ddp->copy_type)), &memory);
         ddp->copy = (unsigned char *)memory;
+    }
+    if (status == DPAR_OK && dpari_ddp_codes(desc)) {
+        status = dpari_ddp_allocate_codes(ddp);
     }
     if (status == DPAR_OK && ddp->comm->mem != NULL && desc->check_finite &&
         ddp->comm->mem->pin != NULL) {
@@ -6293,6 +6503,9 @@ static void dpari_ddp_release(dpar_ddp *ddp)
     }
     if (ddp->owns && ddp->buffer != NULL) {
         dpar_comm_release(ddp->comm, ddp->buffer);
+    }
+    if (ddp->blocks.sent != NULL) {
+        dpar_comm_release(ddp->comm, ddp->blocks.sent);
     }
     if (ddp->pinned && ddp->comm->mem->unpin != NULL) {
         (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->found);
@@ -6428,6 +6641,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     d->posted = 0;
     d->back = 0;
     d->work_count = 0;
+    d->first_work = 0;
     d->ended = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
@@ -6538,20 +6752,6 @@ static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
     return status;
 }
 
-/* Waits for all buckets that were posted, and converts the results of a copy into the gradients. */
-static void dpari_ddp_wait_posted(dpar_ddp *ddp)
-{
-    int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
-    for (; ddp->back < ddp->posted; ddp->back++) {
-        dpar_status status = dpar_wait_all(ddp->work + from, ddp->works[ddp->back] - from);
-        from = ddp->works[ddp->back];
-        if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
-            status = dpari_ddp_copy(ddp, ddp->back, 1);
-        }
-        ddp->status = dpari_first_error(ddp->status, status);
-    }
-}
-
 /* Returns the next unused work and counts it for bucket k. Returns NULL if the bucket is sent by a
  * call that waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
@@ -6563,6 +6763,69 @@ static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
     ddp->works[k] = ++ddp->work_count;
     work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
+}
+
+/* Returns the elements of bucket k, and in *count their number. */
+static unsigned char *dpari_ddp_data(const dpar_ddp *ddp, int32_t k, int64_t *count)
+{
+    const dpar_bucket *b = &ddp->bucket[k];
+    unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
+    *count = b->hi - b->lo;
+    return data != NULL ? data + b->lo * dpar_type_bytes(ddp->copy_type) : NULL;
+}
+
+/* Returns the position of bucket k among the 8-bit codes of all buckets. In the caller's memory the
+ * last bucket comes first. */
+static int64_t dpari_ddp_position(const dpar_ddp *ddp, int32_t k)
+{
+    const int32_t before = dpari_ddp_given(&ddp->desc) ? ddp->buckets - 1 - k : k;
+    return dpari_wire_position(ddp->comm, ddp->bucket[k].lo, before);
+}
+
+/* Waits for the 8-bit codes of each bucket that was posted, adds them and posts the gather of the
+ * sums. ddp->works then counts the gathers. They are posted after the codes of all buckets, because
+ * every rank must post its collectives in the same order. After an error only waits. */
+static void dpari_ddp_reduce_codes(dpar_ddp *ddp)
+{
+    const double factor = ddp->desc.sum ? 1.0 : 1.0 / ddp->comm->size;
+    int32_t k, from = 0;
+    ddp->first_work = ddp->work_count;
+    for (k = 0; k < ddp->posted; k++) {
+        const int32_t end = ddp->works[k];
+        const dpar_status status = dpar_wait_all(ddp->work + from, end - from);
+        const int64_t count = ddp->bucket[k].hi - ddp->bucket[k].lo;
+        from = end;
+        ddp->works[k] = ddp->work_count;
+        ddp->status = dpari_first_error(ddp->status, status);
+        if (ddp->status == DPAR_OK && count > 0) {
+            ddp->status = dpari_wire_reduce(&ddp->blocks, dpari_ddp_position(ddp, k), count, factor,
+                                            dpari_ddp_work(ddp, k));
+        }
+    }
+}
+
+/* Waits for all buckets that were posted, and converts the results of codes or of a copy into the
+ * gradients. */
+static void dpari_ddp_wait_posted(dpar_ddp *ddp)
+{
+    int32_t from;
+    if (ddp->blocks.sent != NULL && ddp->back < ddp->posted) {
+        dpari_ddp_reduce_codes(ddp);
+    }
+    from = ddp->back > 0 ? ddp->works[ddp->back - 1] : ddp->first_work;
+    for (; ddp->back < ddp->posted; ddp->back++) {
+        dpar_status status = dpar_wait_all(ddp->work + from, ddp->works[ddp->back] - from);
+        from = ddp->works[ddp->back];
+        if (status == DPAR_OK && ddp->blocks.sent != NULL && ddp->status == DPAR_OK) {
+            int64_t count;
+            unsigned char *data = dpari_ddp_data(ddp, ddp->back, &count);
+            status = dpari_wire_end(&ddp->blocks, dpari_ddp_position(ddp, ddp->back), data, count);
+        }
+        if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
+            status = dpari_ddp_copy(ddp, ddp->back, 1);
+        }
+        ddp->status = dpari_first_error(ddp->status, status);
+    }
 }
 
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1)
@@ -6636,7 +6899,8 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_bucket *b = &ddp->bucket[k];
     const int32_t type = ddp->copy_type;
-    unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
+    unsigned char *data;
+    int64_t count;
     int32_t i;
     dpar_status status = DPAR_OK;
     if (desc->check_finite && dpari_ddp_check_finite(ddp, k) != DPAR_OK) {
@@ -6661,15 +6925,19 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     if (status != DPAR_OK || (ddp->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
         return status;
     }
-    if (data != NULL) {
-        data += b->lo * dpar_type_bytes(type);
-    }
+    data = dpari_ddp_data(ddp, k, &count);
     if (desc->hook != NULL) {
-        status =
-            desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
+        status = desc->hook(desc->ctx, ddp->comm, k, data, count, type, dpari_ddp_work(ddp, k));
         return status > 0 ? DPAR_OK : status; /* a positive status is not an error */
     }
-    return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
+    if (ddp->blocks.sent == NULL) {
+        return dpari_ddp_reduce(ddp, k, data, count, type);
+    }
+    if (count == 0) {
+        return DPAR_OK;
+    }
+    return dpari_wire_begin(&ddp->blocks, dpari_ddp_position(ddp, k), data, count,
+                            dpari_ddp_work(ddp, k));
 }
 
 /* Posts the next bucket and those after it, up to the first that is not complete. */
@@ -6789,7 +7057,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
     ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
     ddp->alone = ddp->buckets == 1 && ddp->next == 0 && ddp->desc.hook == NULL && !ddp->through &&
-                 (ddp->array == NULL || ddp->params == 1);
+                 ddp->blocks.sent == NULL && (ddp->array == NULL || ddp->params == 1);
     (void)dpari_ddp_send_ready(ddp);
     ddp->alone = 0;
     dpari_ddp_wait_posted(ddp);

@@ -95,6 +95,31 @@ DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const
     }
 }
 
+/* ---- stdout of one rank ---------------------------------------------------------------------- */
+
+DPAR_API DPARI_COLD dpar_status dpar_quiet(dpar_comm *comm)
+{
+    const dpari_world *world;
+    int fd, moved;
+    if (comm == NULL) {
+        return DPAR_E_ARG;
+    }
+    world = dpari_world_of(comm);
+    if (comm->rank == 0 || (world != NULL && world->threads)) {
+        return DPAR_OK;
+    }
+    fflush(stdout);
+    fd = open("/dev/null", O_WRONLY);
+    moved = fd < 0 ? -1 : dup2(fd, 1);
+    if (fd > 1) {
+        close(fd);
+    }
+    if (moved < 0) {
+        return dpari_os_why(&comm->why, "/dev/null in place of stdout", 0, errno);
+    }
+    return DPAR_OK;
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 /* Prints "heat: " and the message, where heat is the name of the program. */

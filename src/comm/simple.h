@@ -88,6 +88,20 @@ DPAR_API dpar_status dpar_init_or_launch(int *argc, char ***argv, const dpar_wor
  * not waited for. The reason is printed to stderr once, as by dpar_fail. Collective. */
 DPAR_API int dpar_finalize(dpar_comm *world);
 
+/* Silences stdout on all ranks except rank 0, so that a program that was serial prints each line
+ * once and not once per rank. Call it right after the communicator is made:
+ *
+ *     dpar_quiet(world);
+ *
+ * File descriptor 1 is redirected to /dev/null, which also silences C++, Fortran and child
+ * processes. Text that stdio has buffered is written first. stderr is not changed: error messages
+ * of every rank still appear, and dpar_fail puts the number of the rank before them.
+ *
+ * Local. There is no call that undoes it. Does nothing if the ranks are threads, because threads
+ * share stdout. Fails with DPAR_E_SYSTEM if /dev/null cannot be opened, with the reason in
+ * comm->why; stdout is then unchanged. */
+DPAR_API dpar_status dpar_quiet(dpar_comm *comm);
+
 /* Reports an error and ends the job: `return dpar_fail(world, &why);`. Returns 1. The first rank
  * that calls it prints "rank 2 of 4: " and the message to stderr. The others print nothing, because
  * they were refused the same call, or their operations fail with DPAR_E_PEER now that comm is

@@ -694,7 +694,7 @@ static int64_t dpari_quant_count(const dpar_mem_quantize *call)
                           call->format != 0 ? dpari_micro_elements(call->format) : call->block);
 }
 
-static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
+DPARI_INTERNAL dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     int64_t b, blocks;
@@ -716,7 +716,7 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call)
 
 /* Dequantizes. F32 is accumulated in f32, which gives the same bits as in f64: if the sum of two
  * F32 numbers is computed in f64 and then rounded, it equals their sum in f32 (Figueroa 1995). */
-static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
+DPARI_INTERNAL dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call)
 {
     dpari_lanes l;
     dpari_lanes_blocks all;

@@ -18,5 +18,7 @@ DPARI_INTERNAL dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *call);
 DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *call);
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx,
                                                      const dpar_mem_attention_merge *call);
+DPARI_INTERNAL dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *call);
+DPARI_INTERNAL dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *call);
 
 #endif

@@ -52,6 +52,12 @@ static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
     return dpari_ddp_wire(desc) != desc->type;
 }
 
+/* True if gradients are sent as blocks of 8-bit codes. */
+static int dpari_ddp_codes(const dpar_ddp_desc *desc)
+{
+    return desc->wire_type == DPAR_I8 || desc->wire_type == DPAR_F8;
+}
+
 /* True if the gradients are in the caller's memory. */
 static int dpari_ddp_given(const dpar_ddp_desc *desc)
 {
@@ -102,12 +108,16 @@ static dpar_status dpari_ddp_check_desc(const dpar_ddp_desc *desc, dpar_why *why
         return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
                            dpar_type_name(desc->type));
     }
-    if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
-        return dpari_wrong(
-            why,
-            "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, and "
-            "f32 as f16 or bf16",
-            dpar_type_name(desc->wire_type), desc->wire_type);
+    if (dpari_ddp_rounds(desc) && !dpari_ddp_codes(desc) &&
+        !dpari_narrows(desc->type, desc->wire_type)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, "
+                           "f32 as f16 or bf16, and all types as i8 or f8",
+                           dpar_type_name(desc->wire_type), desc->wire_type);
+    }
+    if (dpari_ddp_codes(desc) && desc->hook != NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: wire_type is %s, which excludes a hook",
+                           dpar_type_name(desc->wire_type));
     }
     if (!dpari_is_flag(desc->sum) || !dpari_is_flag(desc->require_ready) ||
         !dpari_is_flag(desc->track_used) || !dpari_is_flag(desc->check_finite) ||
@@ -202,14 +212,15 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
  * gradients, because their all-reduce rounds them while it adds. */
 static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
-    return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
-                                      comm->mem != NULL || dpari_world_of(comm) == NULL);
+    return dpari_ddp_rounds(desc) && !dpari_ddp_codes(desc) &&
+           (desc->type != DPAR_F32 || desc->hook != NULL || comm->mem != NULL ||
+            dpari_world_of(comm) == NULL);
 }
 
 /* True if array i is sent from a copy, together with other arrays of its bucket. */
 static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
-    if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
+    if (desc->hook != NULL || dpari_ddp_copies(comm, desc) || dpari_ddp_codes(desc)) {
         return 1;
     }
     return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
@@ -232,6 +243,9 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(comm, desc, i);
+    }
+    if (dpari_ddp_codes(desc)) {
+        works += buckets; /* an all-gather follows the all-to-all of each bucket */
     }
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
     d = memory != NULL ? d : &none;
@@ -327,6 +341,22 @@ static void dpari_ddp_place_given(dpar_ddp *ddp)
     ddp->elements = end;
 }
 
+/* Allocates memory for the 8-bit codes of all buckets. */
+static dpar_status dpari_ddp_allocate_codes(dpar_ddp *ddp)
+{
+    int64_t longest = 0;
+    int32_t k;
+    for (k = 0; k < ddp->buckets; k++) {
+        longest = dpari_most(longest, ddp->bucket[k].hi - ddp->bucket[k].lo);
+    }
+    ddp->blocks.comm = ddp->comm;
+    ddp->blocks.type = ddp->desc.type;
+    ddp->blocks.code_type = ddp->desc.wire_type;
+    return dpari_wire_make(&ddp->blocks,
+                           dpari_wire_position(ddp->comm, ddp->elements, ddp->buckets),
+                           dpari_wire_piece(ddp->comm, longest));
+}
+
 /* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
 static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
@@ -347,7 +377,7 @@ static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
     ddp->elements = ddp->buckets > 0 ? ddp->bucket[ddp->buckets - 1].hi : 0;
     ddp->buffer = (unsigned char *)desc->gradients;
     ddp->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
-    ddp->through = dpari_ddp_rounds(desc) && !copies;
+    ddp->through = dpari_ddp_rounds(desc) && !copies && !dpari_ddp_codes(desc);
     if (dpari_ddp_given(desc)) {
         dpari_ddp_place_given(ddp);
     } else if (ddp->elements > INT64_MAX / 16) {
@@ -362,6 +392,9 @@ static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
         status = dpar_comm_alloc(
             ddp->comm, dpari_most(1, ddp->elements * dpar_type_bytes(ddp->copy_type)), &memory);
         ddp->copy = (unsigned char *)memory;
+    }
+    if (status == DPAR_OK && dpari_ddp_codes(desc)) {
+        status = dpari_ddp_allocate_codes(ddp);
     }
     if (status == DPAR_OK && ddp->comm->mem != NULL && desc->check_finite &&
         ddp->comm->mem->pin != NULL) {
@@ -386,6 +419,9 @@ static void dpari_ddp_release(dpar_ddp *ddp)
     }
     if (ddp->owns && ddp->buffer != NULL) {
         dpar_comm_release(ddp->comm, ddp->buffer);
+    }
+    if (ddp->blocks.sent != NULL) {
+        dpar_comm_release(ddp->comm, ddp->blocks.sent);
     }
     if (ddp->pinned && ddp->comm->mem->unpin != NULL) {
         (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->found);
@@ -521,6 +557,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     d->posted = 0;
     d->back = 0;
     d->work_count = 0;
+    d->first_work = 0;
     d->ended = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
@@ -631,20 +668,6 @@ static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
     return status;
 }
 
-/* Waits for all buckets that were posted, and converts the results of a copy into the gradients. */
-static void dpari_ddp_wait_posted(dpar_ddp *ddp)
-{
-    int32_t from = ddp->back > 0 ? ddp->works[ddp->back - 1] : 0;
-    for (; ddp->back < ddp->posted; ddp->back++) {
-        dpar_status status = dpar_wait_all(ddp->work + from, ddp->works[ddp->back] - from);
-        from = ddp->works[ddp->back];
-        if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
-            status = dpari_ddp_copy(ddp, ddp->back, 1);
-        }
-        ddp->status = dpari_first_error(ddp->status, status);
-    }
-}
-
 /* Returns the next unused work and counts it for bucket k. Returns NULL if the bucket is sent by a
  * call that waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
@@ -656,6 +679,69 @@ static dpar_work *dpari_ddp_work(dpar_ddp *ddp, int32_t k)
     ddp->works[k] = ++ddp->work_count;
     work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
+}
+
+/* Returns the elements of bucket k, and in *count their number. */
+static unsigned char *dpari_ddp_data(const dpar_ddp *ddp, int32_t k, int64_t *count)
+{
+    const dpar_bucket *b = &ddp->bucket[k];
+    unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
+    *count = b->hi - b->lo;
+    return data != NULL ? data + b->lo * dpar_type_bytes(ddp->copy_type) : NULL;
+}
+
+/* Returns the position of bucket k among the 8-bit codes of all buckets. In the caller's memory the
+ * last bucket comes first. */
+static int64_t dpari_ddp_position(const dpar_ddp *ddp, int32_t k)
+{
+    const int32_t before = dpari_ddp_given(&ddp->desc) ? ddp->buckets - 1 - k : k;
+    return dpari_wire_position(ddp->comm, ddp->bucket[k].lo, before);
+}
+
+/* Waits for the 8-bit codes of each bucket that was posted, adds them and posts the gather of the
+ * sums. ddp->works then counts the gathers. They are posted after the codes of all buckets, because
+ * every rank must post its collectives in the same order. After an error only waits. */
+static void dpari_ddp_reduce_codes(dpar_ddp *ddp)
+{
+    const double factor = ddp->desc.sum ? 1.0 : 1.0 / ddp->comm->size;
+    int32_t k, from = 0;
+    ddp->first_work = ddp->work_count;
+    for (k = 0; k < ddp->posted; k++) {
+        const int32_t end = ddp->works[k];
+        const dpar_status status = dpar_wait_all(ddp->work + from, end - from);
+        const int64_t count = ddp->bucket[k].hi - ddp->bucket[k].lo;
+        from = end;
+        ddp->works[k] = ddp->work_count;
+        ddp->status = dpari_first_error(ddp->status, status);
+        if (ddp->status == DPAR_OK && count > 0) {
+            ddp->status = dpari_wire_reduce(&ddp->blocks, dpari_ddp_position(ddp, k), count, factor,
+                                            dpari_ddp_work(ddp, k));
+        }
+    }
+}
+
+/* Waits for all buckets that were posted, and converts the results of codes or of a copy into the
+ * gradients. */
+static void dpari_ddp_wait_posted(dpar_ddp *ddp)
+{
+    int32_t from;
+    if (ddp->blocks.sent != NULL && ddp->back < ddp->posted) {
+        dpari_ddp_reduce_codes(ddp);
+    }
+    from = ddp->back > 0 ? ddp->works[ddp->back - 1] : ddp->first_work;
+    for (; ddp->back < ddp->posted; ddp->back++) {
+        dpar_status status = dpar_wait_all(ddp->work + from, ddp->works[ddp->back] - from);
+        from = ddp->works[ddp->back];
+        if (status == DPAR_OK && ddp->blocks.sent != NULL && ddp->status == DPAR_OK) {
+            int64_t count;
+            unsigned char *data = dpari_ddp_data(ddp, ddp->back, &count);
+            status = dpari_wire_end(&ddp->blocks, dpari_ddp_position(ddp, ddp->back), data, count);
+        }
+        if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
+            status = dpari_ddp_copy(ddp, ddp->back, 1);
+        }
+        ddp->status = dpari_first_error(ddp->status, status);
+    }
 }
 
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1)
@@ -729,7 +815,8 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_bucket *b = &ddp->bucket[k];
     const int32_t type = ddp->copy_type;
-    unsigned char *data = ddp->copy != NULL ? ddp->copy : ddp->buffer;
+    unsigned char *data;
+    int64_t count;
     int32_t i;
     dpar_status status = DPAR_OK;
     if (desc->check_finite && dpari_ddp_check_finite(ddp, k) != DPAR_OK) {
@@ -754,15 +841,19 @@ static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
     if (status != DPAR_OK || (ddp->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
         return status;
     }
-    if (data != NULL) {
-        data += b->lo * dpar_type_bytes(type);
-    }
+    data = dpari_ddp_data(ddp, k, &count);
     if (desc->hook != NULL) {
-        status =
-            desc->hook(desc->ctx, ddp->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(ddp, k));
+        status = desc->hook(desc->ctx, ddp->comm, k, data, count, type, dpari_ddp_work(ddp, k));
         return status > 0 ? DPAR_OK : status; /* a positive status is not an error */
     }
-    return dpari_ddp_reduce(ddp, k, data, b->hi - b->lo, type);
+    if (ddp->blocks.sent == NULL) {
+        return dpari_ddp_reduce(ddp, k, data, count, type);
+    }
+    if (count == 0) {
+        return DPAR_OK;
+    }
+    return dpari_wire_begin(&ddp->blocks, dpari_ddp_position(ddp, k), data, count,
+                            dpari_ddp_work(ddp, k));
 }
 
 /* Posts the next bucket and those after it, up to the first that is not complete. */
@@ -882,7 +973,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
     ddp->latest = -1;
     /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
     ddp->alone = ddp->buckets == 1 && ddp->next == 0 && ddp->desc.hook == NULL && !ddp->through &&
-                 (ddp->array == NULL || ddp->params == 1);
+                 ddp->blocks.sent == NULL && (ddp->array == NULL || ddp->params == 1);
     (void)dpari_ddp_send_ready(ddp);
     ddp->alone = 0;
     dpari_ddp_wait_posted(ddp);

@@ -84,7 +84,16 @@ typedef struct dpar_ddp_desc {
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
      * more. This needs a copy of all gradients in the wire type, with one exception: if the ranks
-     * share memory, F32 gradients without a hook are rounded while they are added. */
+     * share memory, F32 gradients without a hook are rounded while they are added.
+     *
+     * DPAR_I8 and DPAR_F8 send any type in blocks of 256 8-bit codes with a scale, which is a
+     * quarter of the bytes of F32. Each rank quantizes its gradients (dpar_mem_quantize), an
+     * all-to-all sends each piece to one rank, which adds them in F32 in rank order, and an
+     * all-gather sends the quantized averages. Every gradient is thus rounded twice. In a block
+     * whose largest absolute value is M, the error of an I8 code is at most M / 254, and that of
+     * an F8 code at most 1/16 of the value or M / 2^18. The error of an average is at most the mean
+     * of these errors over the ranks, plus the error of the code of the average. NaN and infinity
+     * make the whole block NaN. Cannot be combined with a hook or zero1. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were

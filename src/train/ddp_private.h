@@ -6,6 +6,7 @@
 
 #include "../base/arith.h"
 #include "ddp.h"
+#include "wire_blocks.h"
 #include "zero1.h"
 
 struct dpar_ddp {
@@ -37,8 +38,9 @@ struct dpar_ddp {
     unsigned char *copy;   /* of type copy_type: gradients that are sent from a copy, or NULL */
     int32_t copy_type;
     int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type, without a copy */
-    int32_t owns;    /* 1 if dpar allocated `buffer` */
-    int32_t made;    /* 1 if dpar allocated the memory of this struct */
+    dpari_wire_blocks blocks; /* with an 8-bit wire_type; blocks.sent is NULL otherwise */
+    int32_t owns;             /* 1 if dpar allocated `buffer` */
+    int32_t made;             /* 1 if dpar allocated the memory of this struct */
     /* with desc.check_finite on a device: position (like those in `start`) of the first element
      * that is not finite, or -1 */
     int64_t found;
@@ -49,6 +51,7 @@ struct dpar_ddp {
     int32_t posted;     /* buckets that were posted in this pass */
     int32_t back;       /* buckets of this pass whose reduction was waited for */
     int32_t work_count; /* works that were posted in this pass */
+    int32_t first_work; /* the first work that is waited for last: 0, or of the gathers of codes */
     int32_t last;       /* 1 if this pass sends the gradients */
     int32_t under_way;  /* 1 during a pass */
     int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */

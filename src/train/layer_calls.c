@@ -23,8 +23,8 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what
 
 /* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
  * NULL. */
-#define DPARI_DO_LAYER(linkage, name)                                                              \
-    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
+#define DPARI_DO_LAYER_OF(linkage, name, struct_name)                                              \
+    linkage dpar_status dpari_do_##name(dpar_comm *comm, const struct_name *call)                  \
     {                                                                                              \
         const dpar_mem *m = comm->mem;                                                             \
         const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
@@ -37,6 +37,7 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what
         return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
                               #name);                                                              \
     }
+#define DPARI_DO_LAYER(linkage, name) DPARI_DO_LAYER_OF(linkage, name, dpar_mem_##name)
 DPARI_DO_LAYER(DPARI_INTERNAL, squares)
 DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
 DPARI_DO_LAYER(DPARI_INTERNAL, round)
@@ -46,5 +47,7 @@ DPARI_DO_LAYER(DPARI_INTERNAL, combine)
 DPARI_DO_LAYER(DPARI_INTERNAL, dot)
 DPARI_DO_LAYER(DPARI_INTERNAL, cross_entropy)
 DPARI_DO_LAYER(DPARI_INTERNAL, attention_merge)
+DPARI_DO_LAYER(DPARI_INTERNAL, quantize)
+DPARI_DO_LAYER_OF(DPARI_INTERNAL, dequantize, dpar_mem_quantize)
 DPARI_DO_LAYER(DPARI_API, moments)
 DPARI_DO_LAYER(DPARI_API, norm)

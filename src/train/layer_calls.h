@@ -27,5 +27,7 @@ DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *comm,
                                                   const dpar_mem_cross_entropy *call);
 DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
                                                     const dpar_mem_attention_merge *call);
+DPARI_INTERNAL dpar_status dpari_do_quantize(dpar_comm *comm, const dpar_mem_quantize *call);
+DPARI_INTERNAL dpar_status dpari_do_dequantize(dpar_comm *comm, const dpar_mem_quantize *call);
 
 #endif

@@ -73,7 +73,7 @@ for name in $whole; do
     try timeout 300 "$work/$name"
 done
 if [ "$(uname -s)" = Linux ]; then
-    on_device=$(some_of tensor sequence ulysses window_attention ddp ddp_arrays zero1 fsdp pipeline spatial expert move)
+    on_device=$(some_of tensor sequence ulysses window_attention ddp ddp_codes ddp_arrays zero1 fsdp pipeline spatial expert move)
     in_pairs build_device $on_device
     for name in $on_device; do
         echo "== $name, a device's memory"

@@ -81,7 +81,7 @@ linked() { # name, and how to compile it; links both objects
         -lnccl -lcudart -lstdc++ -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 examples=$(cd apps && ls | sed -n 's/\.cu$//p')
-rank_tests='tensor sequence ulysses window_attention ddp ddp_arrays zero1 fsdp pipeline spatial expert move'
+rank_tests='tensor sequence ulysses window_attention ddp ddp_codes ddp_arrays zero1 fsdp pipeline spatial expert move'
 
 build() {
     case $1 in

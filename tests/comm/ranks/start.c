@@ -3,11 +3,12 @@
  * dpar_init_or_launch and dpar_finalize. start.sh runs both in all ways and checks what they print.
  *   start [--ranks N] [HOW]
  * HOW says what happens after a first sum: all (all ranks are refused the same call), one (only
- * rank 1 fails), die (rank 1 is killed), five (rank 1 returns 5), leave (rank 1 exits), post (rank
- * 1 leaves a work in progress), no (an error before there is a communicator), shrink (rank 1 is
- * killed, the others shrink and fail again). Only with BEGIN: args (rank 0 prints the remaining
- * arguments), child (rank 1 starts this program without arguments), hang (rank 1 waits for ever
- * after the others have ended), before (ends as rank 1 before dpar_init_or_launch). */
+ * rank 1 fails), quiet (all print before and after dpar_quiet, then rank 1 fails), die (rank 1 is
+ * killed), five (rank 1 returns 5), leave (rank 1 exits), post (rank 1 leaves a work in progress),
+ * no (an error before there is a communicator), shrink (rank 1 is killed, the others shrink and
+ * fail again). Only with BEGIN: args (rank 0 prints the remaining arguments), child (rank 1 starts
+ * this program without arguments), hang (rank 1 waits for ever after the others have ended), before
+ * (ends as rank 1 before dpar_init_or_launch). */
 #include "dpar_comm.h"
 
 #include <signal.h>
@@ -22,7 +23,7 @@ static const dpar_why refused = {"tp=12 does not divide 32 attention heads", 0};
 static int alone(dpar_comm *c, const char *how)
 {
     static dpar_work work;
-    if (strcmp(how, "one") == 0) {
+    if (strcmp(how, "one") == 0 || strcmp(how, "quiet") == 0) {
         return dpar_fail(c, &refused);
     }
     if (strcmp(how, "require") == 0) {
@@ -54,6 +55,13 @@ static int work(dpar_comm *c, void *arg)
     const double sum = dpar_sum(c, c->rank + 1);
     if (c->status < 0) {
         return dpar_fail(c, NULL);
+    }
+    if (strcmp(how, "quiet") == 0) {
+        printf("rank %d is here\n", (int)c->rank); /* must not be lost in a buffer */
+        if (dpar_quiet(c) != DPAR_OK || dpar_quiet(NULL) != DPAR_E_ARG) {
+            return 9;
+        }
+        printf("rank %d prints\n", (int)c->rank);
     }
     if (c->rank == 0) {
         printf("sum %g of %d\n", sum, (int)c->size);

@@ -90,6 +90,11 @@ joined 2 '0 0 ' 1 '--rank 3' 'sum 3 of 2'
 DPAR_TIMEOUT=abc "$start" --ranks 2 > "$work/out" 2>&1
 look 'a deadline that is none' $? 2 1 'start: DPAR_TIMEOUT is "abc", which is not a number of seconds'
 here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"
+# dpar_quiet: what each rank prints before it appears, afterwards only what rank 0 prints, and errors of all ranks
+here 1 6 '--ranks 3 quiet' '.*' '.*' '.*' '.*' '.*' '.*'
+[ "$(grep -c '^rank [0-2] is here$' "$work/out") $(grep -c ' prints$' "$work/out")" = '3 1' ] &&
+    grep -q '^rank 0 prints$' "$work/out" && grep -q '^sum 6 of 3$' "$work/out" &&
+    grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 here 1 2 '--ranks 1 all' 'sum 1 of 1' "rank 0 of 1: $refused"
 here 1 2 '--ranks 4 one' 'sum 10 of 4' "rank 1 of 4: $refused"
 here 1 2 '--ranks 4 die' '.*' '.*'
@@ -112,6 +117,8 @@ joined 3 '1 1 1 ' 2 all '.*' '.*'
 grep -q "^rank [0-2] of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 joined 3 '1 1 1 ' 2 one '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
+joined 3 '1 1 1 ' 6 quiet '.*' '.*' '.*' '.*' '.*' '.*'
+[ "$(grep ' prints$' "$work/out")" = 'rank 0 prints' ] || { cat "$work/out"; bad=1; }
 joined 3 '1 1 1 ' 2 require '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 joined 3 '1 1 1 ' 5 require_all '.*' '.*' '.*' '.*' '.*'
