@@ -197,9 +197,9 @@ struct dpar_comm {
  * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if this
  * rank refuses the call: if a number, type or pointer is not allowed, buffers overlap, `work` is in
  * progress, or data exceed 2^62 bytes. The others then wait for this rank until the deadline. It
- * has begun nothing, so it may make the call again with other arguments. If it gives up, it calls
- * dpar_fail, dpar_require or dpar_comm_abort, which end the waits of the others at once. The same
- * holds for exchanges that only one rank refuses.
+ * has begun nothing, so it may make the call again with other arguments. To end the waits of the
+ * others at once, it calls dpar_fail, dpar_require or dpar_comm_abort. The same holds for exchanges
+ * that only one rank refuses.
  *
  * dpar_wait on the work of a refused call returns the same status. The functions fail with
  * DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as described above, with DPAR_E_SYSTEM or
