@@ -44,9 +44,10 @@ help:
 	@echo 'make calibrate  measures this machine into build/this.cluster, for plan --cluster build/this.cluster'
 	@echo 'make loop       and runs what plan, collectives and halos predict of it: a table (3 minutes)'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
-	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
-	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc, strategies'
-	@echo '                beside PyTorch, whose python is PYTHON (17 minutes): docs/records/performance.md;'
+	@echo '                reductions; collectives, and exchanges of particles, pencils, shared nodes and'
+	@echo '                lattices, beside Open MPI and MPICH (minutes)'
+	@echo 'make performance   communicators, halos and exchanges of simulation codes beside Open MPI, MPICH, PETSc,'
+	@echo '                strategies beside PyTorch, whose python is PYTHON (25 minutes): docs/records/performance.md;'
 	@echo '                NPB=DIR: and apps/mg beside the mg.A.x there'
 	@echo 'make soak       random work and random faults for SECONDS=3600: docs/reliability.md'
 	@echo 'make lint       widths, names, documentation'
@@ -329,6 +330,7 @@ bench:
 	./$(B)/host_kernels
 	./$(B)/scale
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
+	sh bench/by_hand.sh 1 || [ $$? -eq 77 ]
 
 performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
 	sh bench/comm_speed.sh 5 > docs/records/performance.md.new
@@ -337,6 +339,8 @@ performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
 	sh bench/halo.sh 5 >> docs/records/performance.md.new
 	echo >> docs/records/performance.md.new
 	sh bench/strategies.sh >> docs/records/performance.md.new
+	echo >> docs/records/performance.md.new
+	sh bench/by_hand.sh 5 >> docs/records/performance.md.new
 	echo >> docs/records/performance.md.new
 	if [ -n "$(NPB)" ]; then NPB="$(NPB)" sh bench/mg.sh; else sed -n '/^## NAS MG/,$$p' docs/records/performance.md; fi >> docs/records/performance.md.new
 	mv docs/records/performance.md.new docs/records/performance.md

@@ -370,7 +370,11 @@ struct dpar_comm {
  *
  * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if this
  * rank refuses the call: if a number, type or pointer is not allowed, buffers overlap, `work` is in
- * progress, or data exceed 2^62 bytes. The others then wait for this rank until the deadline.
+ * progress, or data exceed 2^62 bytes. The others then wait for this rank until the deadline. It
+ * has begun nothing, so it may make the call again with other arguments. To end the waits of the
+ * others at once, it calls dpar_fail, dpar_require or dpar_comm_abort. The same holds for exchanges
+ * that only one rank refuses.
+ *
  * dpar_wait on the work of a refused call returns the same status. The functions fail with
  * DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as described above, with DPAR_E_SYSTEM or
  * DPAR_E_MEMORY of an engine, or with the status of a broken communicator. If the operation is
@@ -570,7 +574,8 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memo
  *
  * In shared memory a rank keeps up to 64 MiB of released memory for its next allocations. All ranks
  * of a node together keep at most 1/32 of the memory that was available when they started. The
- * rest, and all of it when an allocation would fail otherwise, is given back to the system. */
+ * rest, and all of it when an allocation of this rank would fail otherwise, is given back to the
+ * system. An allocation of another rank can fail although this rank keeps memory. */
 DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
 /* Starts a thread of the engine that advances posted work, or ends that thread if `on` is 0. Not

@@ -349,8 +349,9 @@ DPAR_API dpar_status dpar_halo_plan_bind(dpar_halo_plan *plan, int32_t field, vo
  *
  * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator; the
  * message is in comm->why. Fails with DPAR_E_MISMATCH on ranks that notice that a peer has begun
- * the adjoint or has passed another op, and with DPAR_E_ARG if an exchange of this plan has not
- * ended. Begin and end together cost O(pieces + bytes), which dpar_halo_plan_report lists. */
+ * the adjoint or has passed another op. Fails with DPAR_E_ARG on a rank where an exchange of this
+ * plan has not ended; its peers then wait for it until the deadline. Begin and end together cost
+ * O(pieces + bytes), which dpar_halo_plan_report lists. */
 DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *plan);
 /* Starts the adjoint (transpose) of an exchange: owners receive the values of the halos and combine
  * them by `op` with their own, and the halos become 0. Until dpar_halo_plan_end neither own cells

@@ -296,11 +296,12 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
  *
  * Collective. All ranks of the plan's communicator must begin exchanges in the same order, but each
  * waits only for its peers. Fails with DPAR_E_ARG if there is no plan or no vector, if the elements
- * of a type have no whole number of bytes, or if an exchange has not ended. This rank has then
- * begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if ranks pass different
- * vectors or operations; ranks that send messages to each other detect this only if sizes differ.
- * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The
- * message is in points->comm->why.
+ * of a type have no whole number of bytes, or if an exchange has not ended. Only the rank that
+ * makes such a call gets this error. It has begun nothing, and its peers wait for it until the
+ * deadline. Fails with DPAR_E_MISMATCH if ranks pass different vectors or operations; ranks that
+ * send messages to each other detect this only if sizes differ. Fails with DPAR_E_PEER or
+ * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The message is in
+ * points->comm->why.
  *
  * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
  * before it allocates memory (dpar_comm_alloc). */
@@ -4246,10 +4247,10 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
     }
     dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n",
                      points->comm->rank, points->own_count, points->ghost_count, plan->x.count);
-    dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
+    dpar_text_put(out, "  rank   method     sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
         const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
-        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
+        dpari_text_print(out, "%6d %8s %9ld %9ld %9ld %9ld\n", traffic.rank,
                          k == plan->x.self ? "itself" : method, traffic.send_count,
                          traffic.send_runs, traffic.receive_count, traffic.receive_runs);
     }

@@ -115,11 +115,11 @@ DPAR_API void *dpar_pencil_array(dpar_pencil *pencil);
  * Collective: all ranks of the communicator must call it in the same order, but each waits only for
  * the ranks with which it exchanges points. Fails with DPAR_E_ARG if an axis is not 0, 1 or 2, if
  * both are the same, if an array is NULL or overlaps the other one, or if a transpose has not
- * ended. This rank has then begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if
- * ranks that share memory pass different axes. Fails with DPAR_E_MEMORY if there is no memory for
- * the copy of an array that is not registered. Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h
- * describes. All errors but DPAR_E_ARG break the communicator. The message is in
- * pencil->comm->why.
+ * ended. Only the rank that makes such a call gets this error. It has begun nothing, and its peers
+ * wait for it until the deadline. Fails with DPAR_E_MISMATCH if ranks that share memory pass
+ * different axes. Fails with DPAR_E_MEMORY if there is no memory for the copy of an array that is
+ * not registered. Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes. All errors but
+ * DPAR_E_ARG break the communicator. The message is in pencil->comm->why.
  *
  * Copies each point once if arrays are registered and ranks share a node, otherwise two or three
  * times. */

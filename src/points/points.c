@@ -784,10 +784,10 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
     }
     dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n",
                      points->comm->rank, points->own_count, points->ghost_count, plan->x.count);
-    dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
+    dpar_text_put(out, "  rank   method     sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
         const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
-        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
+        dpari_text_print(out, "%6d %8s %9ld %9ld %9ld %9ld\n", traffic.rank,
                          k == plan->x.self ? "itself" : method, traffic.send_count,
                          traffic.send_runs, traffic.receive_count, traffic.receive_runs);
     }

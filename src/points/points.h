@@ -219,11 +219,12 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
  *
  * Collective. All ranks of the plan's communicator must begin exchanges in the same order, but each
  * waits only for its peers. Fails with DPAR_E_ARG if there is no plan or no vector, if the elements
- * of a type have no whole number of bytes, or if an exchange has not ended. This rank has then
- * begun nothing, and its peers wait for it. Fails with DPAR_E_MISMATCH if ranks pass different
- * vectors or operations; ranks that send messages to each other detect this only if sizes differ.
- * Fails with DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The
- * message is in points->comm->why.
+ * of a type have no whole number of bytes, or if an exchange has not ended. Only the rank that
+ * makes such a call gets this error. It has begun nothing, and its peers wait for it until the
+ * deadline. Fails with DPAR_E_MISMATCH if ranks pass different vectors or operations; ranks that
+ * send messages to each other detect this only if sizes differ. Fails with DPAR_E_PEER or
+ * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator. The message is in
+ * points->comm->why.
  *
  * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
  * before it allocates memory (dpar_comm_alloc). */

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT-0
 # Builds the benchmarks of communicators and of halo exchanges (of f64 and f32) with each installed MPI library,
 # runs them, and checks that every result is right: one row of each operation with each engine. Does the same
-# without MPI for those of strategies, of overlap, of messages and of predicted against measured times. The
-# times are not checked. A push runs those with one MPI (DPAR_MPI), those of predicted against measured times,
-# or the others without MPI, in turns.
+# without MPI for those of strategies, of overlap, of messages and of predicted against measured times, and for
+# those of simulation codes beside MPI by hand. The times are not checked. A push runs those of one kind, with one
+# MPI (DPAR_MPI), in turns.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Compiles only what the benchmarks reach, as static functions.
@@ -82,17 +82,27 @@ over_mpi() {
     done
 }
 
+# Two ranks, because MPICH never yields. Open MPI's programs also compare FFTW, if it is installed.
+by_hand() {
+    case $mpis in *openmpi*) export MPICH_CC=none ;; *) export OPENMPI_CC=none ;; esac
+    CFLAGS=-O1 SECONDS=0.001 timeout -k 5 400 sh bench/by_hand.sh 1 > "$work/rows" 2> "$work/err" &&
+        [ "$(grep -c '^| .* | [0-9.]* | [0-9.]* | [0-9.]* |$' "$work/rows")" -eq 41 ] ||
+        { echo 'by_hand:'; cat "$work/rows" "$work/err"; exit 1; }
+}
+
 mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     mpis="$mpis $mpi"
 done
-turn=$(some_of over_mpi alone over_mpi predicted)
+turn=$(some_of over_mpi alone by_hand predicted)
 case $turn in *alone*) alone ;; esac
 case $turn in *predicted*) predicted ;; esac
-case $turn in *over_mpi*) ;; *) exit 0 ;; esac
+case $turn in *over_mpi* | *by_hand*) ;; *) exit 0 ;; esac
 [ -n "$mpis" ] || { echo 'mpicc.openmpi, mpicc.mpich not found'; exit 77; }
 mpis=$(one_mpi $mpis) all=
+case $turn in *by_hand*) by_hand ;; esac
+case $turn in *over_mpi*) ;; *) exit 0 ;; esac
 for mpi in $mpis; do all="$all coll:$mpi halo:$mpi f32:$mpi held:$mpi"; done
 in_pairs build $all
 over_mpi

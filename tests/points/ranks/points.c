@@ -937,6 +937,7 @@ static void full(dpar_comm *c)
     dpar_points_report(p, &t);
     CHECK(strstr(text, "2 own values, 3 ghosts, 1 exchanges") &&
           strstr(text, "each exchange: packing"));
+    CHECK(strstr(text, "  memory  ") || strstr(text, "messages  ") || strstr(text, "  itself  "));
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpar_points_draw(p, &t), DPAR_OK);
     CHECK(strstr(text, "values from") != NULL && strstr(text, "         3") != NULL);
