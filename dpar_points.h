@@ -1014,9 +1014,10 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
 /* points_shared - combines the values of shared ids, which have no owner. Private.
  *
  * Each rank combines its own values of an id, stores the result in the first one, and sends it to
- * all ranks that share the id. When it has received the results of all others, it combines them in
- * ascending order of ranks, so that all ranks get the same bits, and stores the total in all of its
- * values. Ids that only this rank has are combined while the peers pack their values.
+ * all ranks that share the id. (The others may get it as well, which has no effect.) When the rank
+ * has received the results of all others, it combines them in ascending order of ranks, so that all
+ * ranks get the same bits, and stores the total in all of its values. Ids that only this rank has
+ * are combined while the peers pack their values.
  *
  * The values for a peer are sorted by id on both sides, so that peers need not exchange lists. */
 
@@ -1648,11 +1649,11 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
  * calls this file while it runs an exchange. Sums of doubles have loops of their own. */
 
 /* The n ids of a record, and one number of their values. This rank has `repeats` values of each id;
- * value j of id i is at own + index[j * n + i] * stride. `sharers` is how many ranks have the id,
- * this one included, or 0 if no other rank has it. */
+ * value j of id i is at own + index[i * repeats + j] * stride. `sharers` is how many ranks have the
+ * id, this one included, or 0 if no other rank has it. */
 typedef struct dpari_pt_ids {
     int64_t n, repeats, sharers;
-    const int32_t *index; /* [repeats][n] */
+    const int32_t *index; /* [n][repeats] */
     const int32_t *total; /* [n] number of values on all ranks; only if sharers is not 0 */
     const int32_t *rank;  /* [sharers][n] sources, in ascending order of ranks */
     const int32_t *place; /* [sharers][n] index of the value in the source */
@@ -1682,42 +1683,109 @@ static const void *dpari_pt_source(const dpari_pt_ids *ids, int64_t k)
     return from->at + ids->offset + ids->place[k] * from->stride;
 }
 
-/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
-DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+/* The next three functions replace 2, 4 or 8 values of each of n ids by their sum. A node of a mesh
+ * of hexahedra has as many values on a face, on an edge or in a corner. */
+static void dpari_pt_add_two(double *x, const int32_t *index, int64_t n)
 {
-    const int64_t n = ids->n, all = ids->repeats * n, stride = ids->stride / 8;
-    const int64_t sources = ids->sharers * n, stored = phase == DPARI_PT_FOLD ? n : all;
-    const int32_t *index = ids->index, *place = ids->place;
+    for (; n > 0; n--, index += 2) {
+        double *a = x + index[0], *b = x + index[1];
+        *a = *b = *a + *b;
+    }
+}
+
+static void dpari_pt_add_four(double *x, const int32_t *index, int64_t n)
+{
+    for (; n > 0; n--, index += 4) {
+        double *a = x + index[0], *b = x + index[1], *c = x + index[2], *d = x + index[3];
+        *a = *b = *c = *d = *a + *b + *c + *d;
+    }
+}
+
+static void dpari_pt_add_eight(double *x, const int32_t *index, int64_t n)
+{
+    for (; n > 0; n--, index += 8) {
+        double *a = x + index[0], *b = x + index[1], *c = x + index[2], *d = x + index[3];
+        double *e = x + index[4], *f = x + index[5], *g = x + index[6], *h = x + index[7];
+        *a = *b = *c = *d = *e = *f = *g = *h = *a + *b + *c + *d + *e + *f + *g + *h;
+    }
+}
+
+/* Adds the values of this rank, and stores each sum in all of them, even if only the first one will
+ * be sent, because this needs no other loops. */
+static void dpari_pt_add_own(const dpari_pt_ids *ids)
+{
+    const int64_t repeats = ids->repeats, stride = ids->stride / 8;
+    const int32_t *index = ids->index, *const end = index + ids->n * repeats;
     double *x = (double *)(void *)ids->own;
-    int64_t i, j;
-    if (phase == DPARI_PT_FINAL && ids->sharers == 2 && ids->repeats == 1) {
-        /* the most frequent case; all ids of the record are shared with the same rank */
-        const dpari_pt_side *a = ids->source + ids->rank[0], *b = ids->source + ids->rank[n];
-        const unsigned char *at = a->at + ids->offset, *by = b->at + ids->offset;
-        const int64_t stride_a = a->stride, stride_b = b->stride;
-        for (i = 0; i < n; i++) {
-            x[index[i] * stride] = *(const double *)(const void *)(at + place[i] * stride_a) +
-                                   *(const double *)(const void *)(by + place[n + i] * stride_b);
-        }
+    int64_t j;
+    if (stride == 1 && repeats == 2) {
+        dpari_pt_add_two(x, index, ids->n);
         return;
     }
-    for (i = 0; i < n && phase != DPARI_PT_FINAL; i++, index++) {
-        double sum = x[index[0] * stride] + x[index[n] * stride];
-        for (j = 2 * n; j < all; j += n) {
+    if (stride == 1 && repeats == 4) {
+        dpari_pt_add_four(x, index, ids->n);
+        return;
+    }
+    if (stride == 1 && repeats == 8) {
+        dpari_pt_add_eight(x, index, ids->n);
+        return;
+    }
+    for (; index < end; index += repeats) {
+        double sum = x[index[0] * stride] + x[index[1] * stride];
+        for (j = 2; j < repeats; j++) {
             sum += x[index[j] * stride];
         }
-        for (j = 0; j < stored; j += n) {
+        for (j = 0; j < repeats; j++) {
             x[index[j] * stride] = sum;
         }
     }
-    for (; i < n; i++, index++) {
+}
+
+/* Adds the values of two sources, in the most frequent case: this rank has one value of each id.
+ * All ids of a record are then shared with the same rank. */
+static void dpari_pt_add_pair(const dpari_pt_ids *ids)
+{
+    const int64_t n = ids->n, stride = ids->stride;
+    const int32_t *index = ids->index, *a = ids->place, *b = a + n;
+    const dpari_pt_side *first = ids->source + ids->rank[0], *last = ids->source + ids->rank[n];
+    const unsigned char *at = first->at + ids->offset, *by = last->at + ids->offset;
+    const int64_t stride_a = first->stride, stride_b = last->stride;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        *(double *)(void *)(ids->own + index[i] * stride) =
+            *(const double *)(const void *)(at + a[i] * stride_a) +
+            *(const double *)(const void *)(by + b[i] * stride_b);
+    }
+}
+
+/* Adds the values of the sources. */
+static void dpari_pt_add_sources(const dpari_pt_ids *ids)
+{
+    const int64_t n = ids->n, repeats = ids->repeats, sources = ids->sharers * n;
+    const int32_t *index = ids->index;
+    int64_t i, j;
+    if (ids->sharers == 2 && repeats == 1) {
+        dpari_pt_add_pair(ids);
+        return;
+    }
+    for (i = 0; i < n; i++) {
         double sum = *(const double *)dpari_pt_source(ids, i);
         for (j = i + n; j < sources; j += n) {
             sum += *(const double *)dpari_pt_source(ids, j);
         }
-        for (j = 0; j < all; j += n) {
-            x[index[j] * stride] = sum;
+        for (j = 0; j < repeats; j++) {
+            *(double *)(void *)(ids->own + *index++ * ids->stride) = sum;
         }
+    }
+}
+
+/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
+DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+{
+    if (phase == DPARI_PT_FINAL) {
+        dpari_pt_add_sources(ids);
+    } else {
+        dpari_pt_add_own(ids);
     }
 }
 
@@ -1735,7 +1803,7 @@ static DPARI_COLD void dpari_pt_combine_ids(const dpari_pt_shared *shared, const
     }
     for (i = 0; i < n; i++) {
         for (j = 0; j < ids->repeats; j++) {
-            shared->out[j] = ids->own + ids->index[j * n + i] * ids->stride;
+            shared->out[j] = ids->own + ids->index[i * ids->repeats + j] * ids->stride;
         }
         for (j = 0; j < ins; j++) {
             shared->in[j] =
@@ -1769,7 +1837,9 @@ static void dpari_pt_combine_number(const dpari_pt_shared *shared, dpari_pt_ids 
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
+/* Not DPARI_COLD: gcc would then compile the loops over ids, which only this function calls, for
+ * size as well. */
+DPARI_INTERNAL void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
 {
     dpari_pt_side *own = plan->shared.source + plan->x.peers, *source;
     const dpari_pt_vector *vector = plan->vector;
@@ -2612,34 +2682,32 @@ DPARI_STATIC_NOINLINE int32_t *dpari_pt_write_ids(const dpari_pt_search *search,
                                                   const int64_t *number, int32_t *at)
 {
     const int64_t sharers = group->key >> 31, repeats = group->key & INT32_MAX, n = end - group;
+    int32_t *total;
     int64_t j;
     *at++ = (int32_t)n;
     *at++ = (int32_t)repeats;
     *at++ = (int32_t)sharers;
-    for (; group < end; group++, at++) {
+    for (total = at + n * repeats; group < end; group++, total++) {
         const dpari_po_item *value = search->value + group->at;
         const dpari_po_item *sharer = search->sharer + value->id;
-        int32_t *to = at;
-        for (j = 0; j < repeats; j++, to += n) {
-            *to = (int32_t)value[j].at;
+        int32_t *to = total;
+        for (j = 0; j < repeats; j++) {
+            *at++ = (int32_t)value[j].at;
         }
-        if (sharers > 0) {
-            int32_t *total = to;
-            for (j = 0; j < sharers; j++, sharer++) {
-                const int64_t rank = sharer->id >> 32;
-                int32_t place = (int32_t)value->at;
-                *total += (int32_t)(sharer->id & INT32_MAX);
-                if (rank != search->plan->head.comm->rank) {
-                    search->both->send_at[first[rank] + sharer->at] = place;
-                    place = (int32_t)sharer->at;
-                }
-                to += n;
-                to[0] = (int32_t)number[rank];
-                to[sharers * n] = place;
+        for (j = 0; j < sharers; j++, sharer++) {
+            const int64_t rank = sharer->id >> 32;
+            int32_t place = (int32_t)value->at;
+            *total += (int32_t)(sharer->id & INT32_MAX);
+            if (rank != search->plan->head.comm->rank) {
+                search->both->send_at[first[rank] + sharer->at] = place;
+                place = (int32_t)sharer->at;
             }
+            to += n;
+            to[0] = (int32_t)number[rank];
+            to[sharers * n] = place;
         }
     }
-    return at + n * (repeats - 1 + (sharers > 0 ? 1 + 2 * sharers : 0));
+    return at + (sharers > 0 ? n + 2 * sharers * n : 0);
 }
 
 /* Makes the lists and the records of this rank's ids from their sharers. Local. */
