@@ -58,7 +58,7 @@
  *     dpar_points_combine(points, x)                  adds the values that have the same id (desc.shared)
  *     dpar_points_to_local(points, ids, count, index)             converts ids to local indices, as for matrix columns
  *     dpar_points_interior_rows(points, rows, begin, column, row, &interior)     finds the rows that read no ghost
- *     dpar_points_begin(points, fields, count)        starts an exchange of several vectors; compute these rows
+ *     dpar_points_begin(points, x)                    starts the exchange; compute these rows meanwhile
  *     dpar_points_end(points)                         waits until the exchange is complete
  *
  * dpar_points_make also takes consecutive ids, known owners, ids that ranks share without an owner,
@@ -107,7 +107,7 @@
  *     field[0].data = x;                      x[n + m]
  *     field[1].data = u;                      u[3 * (n + m)], three adjacent values per point
  *     field[1].components = 3;
- *     dpar_points_begin(points, field, 2);
+ *     dpar_points_begin_many(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
  *     dpar_points_end(points);
  *     ... the other rows ...
@@ -304,8 +304,8 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
  *
  * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
  * before it allocates memory (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
-                                       int32_t count);
+DPAR_API dpar_status dpar_points_begin_many(dpar_points *points, const dpar_points_field *fields,
+                                            int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
  * their ghosts, and the ghosts become 0, except for unsent ghosts. Until dpar_points_end neither
  * own values nor ghosts may be read or written.
@@ -317,22 +317,23 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_fi
  *     ((own op rank 0's first) op rank 0's second) op rank 3's first
  *
  * The order does not depend on arrival or engine. F16 and BF16 are rounded after each operation.
- * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if op is
- * not one of these, or if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
-                                              int32_t count, int32_t op);
+ * Collective. Errors and cost are those of dpar_points_begin_many. Also fails with DPAR_E_ARG if op
+ * is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_reduce_begin_many(dpar_points *points,
+                                                   const dpar_points_field *fields, int32_t count,
+                                                   int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if everything has
  * arrived (dpar_points_end must still be called), otherwise DPAR_MORE. Local. Errors are those of
- * dpar_points_begin except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
+ * dpar_points_begin_many except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
 DPAR_API dpar_status dpar_points_test(dpar_points *points);
 /* Waits until the ghosts, or the own values of an adjoint, are complete and own values may be
  * written again. Returns DPAR_OK if no exchange is in progress. Collective. Errors and cost are
- * those of dpar_points_begin. */
+ * those of dpar_points_begin_many. */
 DPAR_API dpar_status dpar_points_end(dpar_points *points);
-/* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
+/* Runs an exchange: dpar_points_begin_many and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t count);
-/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. If
+/* Runs an adjoint: dpar_points_reduce_begin_many and dpar_points_end in one call. If
  * dpar_points_exchange_many follows, all ranks that have a point get the result, which is the
  * assembly of finite elements. */
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
@@ -359,11 +360,12 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * that all ranks have makes all of them peers, and costs size - 1 messages per rank. Use
  * dpar_all_reduce for such values, and give them the id -1.
  *
- * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the
- * plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
-                                               int32_t count, int32_t op);
-/* Combines values: dpar_points_combine_begin and dpar_points_end in one call. */
+ * Collective. Errors and cost are those of dpar_points_begin_many. Also fails with DPAR_E_ARG if
+ * the plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_combine_begin_many(dpar_points *points,
+                                                    const dpar_points_field *fields, int32_t count,
+                                                    int32_t op);
+/* Combines values: dpar_points_combine_begin_many and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op);
 
@@ -455,15 +457,25 @@ DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t comp
  * Collective. Errors and cost are those of dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
 /* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
- * and the order of sums are those of dpar_points_reduce_begin. */
+ * and the order of sums are those of dpar_points_reduce_begin_many. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 /* Adds the values of x that have the same id, on all ranks, and stores each sum at all of them, for
  * plans of shared ids (desc.shared).
  *
  * x: [own_count], in any memory. For other types and operations use dpar_points_combine_many.
  *
- * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin. */
+ * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin_many. */
 DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x);
+/* Starts dpar_points_exchange, which dpar_points_end completes, so that you can compute meanwhile.
+ * Until then own values may be read but not written, and ghosts must be neither read nor written.
+ * Collective. Errors and cost are those of dpar_points_begin_many. */
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, double *x);
+/* Starts dpar_points_reduce, which dpar_points_end completes. Until then x must be neither read nor
+ * written. Collective. Errors and cost are those of dpar_points_reduce_begin_many. */
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, double *x);
+/* Starts dpar_points_combine, which dpar_points_end completes. Until then x must be neither read
+ * nor written. Collective. Errors and cost are those of dpar_points_combine_begin_many. */
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, double *x);
 
 /* ==== points/points_check.h ==== */
 
@@ -3454,14 +3466,15 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return dpari_exchange_begin(&plan->x, op, hash);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
-                                       int32_t n)
+DPAR_API dpar_status dpar_points_begin_many(dpar_points *points, const dpar_points_field *fields,
+                                            int32_t n)
 {
     return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
-                                              int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin_many(dpar_points *points,
+                                                   const dpar_points_field *fields, int32_t n,
+                                                   int32_t op)
 {
     int32_t i;
     if (!points) {
@@ -3469,7 +3482,7 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
+            points->comm, "dpar_points_reduce_begin_many: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
     for (i = 0; i < n && fields; i++) {
         if (!dpari_type_can_reduce(fields[i].type)) {
@@ -3480,8 +3493,9 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 0);
 }
 
-DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
-                                               int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_combine_begin_many(dpar_points *points,
+                                                    const dpar_points_field *fields, int32_t n,
+                                                    int32_t op)
 {
     if (!points) {
         return DPAR_E_ARG;
@@ -3506,21 +3520,21 @@ DPAR_API dpar_status dpar_points_end(dpar_points *points)
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t n)
 {
-    const dpar_status status = dpar_points_begin(points, fields, n);
+    const dpar_status status = dpar_points_begin_many(points, fields, n);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op)
 {
-    const dpar_status status = dpar_points_reduce_begin(points, fields, count, op);
+    const dpar_status status = dpar_points_reduce_begin_many(points, fields, count, op);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op)
 {
-    const dpar_status status = dpar_points_combine_begin(points, fields, count, op);
+    const dpar_status status = dpar_points_combine_begin_many(points, fields, count, op);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
@@ -4586,34 +4600,58 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     return memory;
 }
 
-/* Exchanges x as the only vector, or combines its ghosts or the values of shared ids. */
-DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op,
-                                                   int shared)
+/* The operation that begins an exchange of shared ids in dpari_pt_doubles: a sum. */
+enum { DPARI_PT_COMBINE = -1 };
+
+/* Begins an exchange of x as the only vector. op: DPAR_COPY for a forward exchange, DPAR_SUM for an
+ * adjoint. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op)
 {
     dpar_points_field field;
     dpari_zero(&field, sizeof field);
     field.type = DPAR_F64;
     field.data = x;
-    if (shared) {
-        return dpar_points_combine_many(points, &field, 1, op);
+    if (op == DPARI_PT_COMBINE) {
+        return dpar_points_combine_begin_many(points, &field, 1, DPAR_SUM);
     }
-    return op == DPAR_COPY ? dpar_points_exchange_many(points, &field, 1)
-                           : dpar_points_reduce_many(points, &field, 1, op);
+    return op == DPAR_COPY ? dpar_points_begin_many(points, &field, 1)
+                           : dpar_points_reduce_begin_many(points, &field, 1, op);
+}
+
+/* Ends an exchange whose beginning returned `status`. */
+static dpar_status dpari_pt_finish_doubles(dpar_points *points, dpar_status status)
+{
+    return status == DPAR_OK ? dpar_points_end(points) : status;
+}
+
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_COPY);
+}
+
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_SUM);
+}
+
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPARI_PT_COMBINE);
 }
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_COPY, 0);
+    return dpari_pt_finish_doubles(points, dpar_points_begin(points, x));
 }
 
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_SUM, 0);
+    return dpari_pt_finish_doubles(points, dpar_points_reduce_begin(points, x));
 }
 
 DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_SUM, 1);
+    return dpari_pt_finish_doubles(points, dpar_points_combine_begin(points, x));
 }
 
 /* ==== points/points_part.c ==== */
@@ -5336,7 +5374,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     dpari_zero(&field, sizeof field);
     field.type = DPAR_I64;
     field.data = bid;
-    status = dpar_points_reduce_begin(move->old, &field, 1, DPAR_MIN);
+    status = dpar_points_reduce_begin_many(move->old, &field, 1, DPAR_MIN);
     if (status == DPAR_OK) {
         status = dpar_points_end(move->old);
     }

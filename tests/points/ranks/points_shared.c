@@ -301,7 +301,7 @@ static void combine(dpar_comm *c, const world *w, dpar_points *p, uint64_t *seed
                 make(c, w, &x[j], types[(t + j) % TYPES], op, round, j, seed);
                 f[j] = x[j].field;
             }
-            CHECK_INT(dpar_points_combine_begin(p, f, n, op), DPAR_OK);
+            CHECK_INT(dpar_points_combine_begin_many(p, f, n, op), DPAR_OK);
             while (round % 3 == 0 && dpar_points_test(p) == DPAR_MORE) {
             }
             CHECK_INT(dpar_points_end(p), DPAR_OK);
@@ -322,7 +322,12 @@ static void repeat(dpar_comm *c, const world *w, dpar_points *p, uint64_t *seed)
         if (x.field.stride || x.field.component_stride || x.field.components > 1) {
             CHECK_INT(dpar_points_combine_many(p, &x.field, 1, DPAR_SUM), DPAR_OK);
         } else { /* other ranks may have planes of one component, which is the same */
-            CHECK_INT(dpar_points_combine(p, (double *)x.field.data), DPAR_OK);
+            if (round % 2 == 0) {
+                CHECK_INT(dpar_points_combine(p, (double *)x.field.data), DPAR_OK);
+            } else {
+                CHECK_INT(dpar_points_combine_begin(p, (double *)x.field.data), DPAR_OK);
+                CHECK_INT(dpar_points_end(p), DPAR_OK);
+            }
         }
         drop(c, &x);
     }
