@@ -58,7 +58,7 @@
  *     dpar_points_combine(points, x)                  adds the values that have the same id (desc.shared)
  *     dpar_points_to_local(points, ids, count, index)             converts ids to local indices, as for matrix columns
  *     dpar_points_interior_rows(points, rows, begin, column, row, &interior)     finds the rows that read no ghost
- *     dpar_points_begin(points, fields, count)        starts an exchange of several vectors; compute these rows
+ *     dpar_points_begin(points, x)                    starts the exchange; compute these rows meanwhile
  *     dpar_points_end(points)                         waits until the exchange is complete
  *
  * dpar_points_make also takes consecutive ids, known owners, ids that ranks share without an owner,
@@ -107,7 +107,7 @@
  *     field[0].data = x;                      x[n + m]
  *     field[1].data = u;                      u[3 * (n + m)], three adjacent values per point
  *     field[1].components = 3;
- *     dpar_points_begin(points, field, 2);
+ *     dpar_points_begin_many(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
  *     dpar_points_end(points);
  *     ... the other rows ...
@@ -305,8 +305,8 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
  *
  * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
  * before it allocates memory (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
-                                       int32_t count);
+DPAR_API dpar_status dpar_points_begin_many(dpar_points *points, const dpar_points_field *fields,
+                                            int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
  * their ghosts, and the ghosts become 0, except for unsent ghosts. Until dpar_points_end neither
  * own values nor ghosts may be read or written.
@@ -318,22 +318,23 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_fi
  *     ((own op rank 0's first) op rank 0's second) op rank 3's first
  *
  * The order does not depend on arrival or engine. F16 and BF16 are rounded after each operation.
- * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if op is
- * not one of these, or if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
-                                              int32_t count, int32_t op);
+ * Collective. Errors and cost are those of dpar_points_begin_many. Also fails with DPAR_E_ARG if op
+ * is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_reduce_begin_many(dpar_points *points,
+                                                   const dpar_points_field *fields, int32_t count,
+                                                   int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if everything has
  * arrived (dpar_points_end must still be called), otherwise DPAR_MORE. Local. Errors are those of
- * dpar_points_begin except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
+ * dpar_points_begin_many except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
 DPAR_API dpar_status dpar_points_test(dpar_points *points);
 /* Waits until the ghosts, or the own values of an adjoint, are complete and own values may be
  * written again. Returns DPAR_OK if no exchange is in progress. Collective. Errors and cost are
- * those of dpar_points_begin. */
+ * those of dpar_points_begin_many. */
 DPAR_API dpar_status dpar_points_end(dpar_points *points);
-/* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
+/* Runs an exchange: dpar_points_begin_many and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t count);
-/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. If
+/* Runs an adjoint: dpar_points_reduce_begin_many and dpar_points_end in one call. If
  * dpar_points_exchange_many follows, all ranks that have a point get the result, which is the
  * assembly of finite elements. */
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
@@ -360,11 +361,12 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * that all ranks have makes all of them peers, and costs size - 1 messages per rank. Use
  * dpar_all_reduce for such values, and give them the id -1.
  *
- * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the
- * plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
-                                               int32_t count, int32_t op);
-/* Combines values: dpar_points_combine_begin and dpar_points_end in one call. */
+ * Collective. Errors and cost are those of dpar_points_begin_many. Also fails with DPAR_E_ARG if
+ * the plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_combine_begin_many(dpar_points *points,
+                                                    const dpar_points_field *fields, int32_t count,
+                                                    int32_t op);
+/* Combines values: dpar_points_combine_begin_many and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op);
 
@@ -456,15 +458,25 @@ DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t comp
  * Collective. Errors and cost are those of dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
 /* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
- * and the order of sums are those of dpar_points_reduce_begin. */
+ * and the order of sums are those of dpar_points_reduce_begin_many. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 /* Adds the values of x that have the same id, on all ranks, and stores each sum at all of them, for
  * plans of shared ids (desc.shared).
  *
  * x: [own_count], in any memory. For other types and operations use dpar_points_combine_many.
  *
- * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin. */
+ * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin_many. */
 DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x);
+/* Starts dpar_points_exchange, which dpar_points_end completes, so that you can compute meanwhile.
+ * Until then own values may be read but not written, and ghosts must be neither read nor written.
+ * Collective. Errors and cost are those of dpar_points_begin_many. */
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, double *x);
+/* Starts dpar_points_reduce, which dpar_points_end completes. Until then x must be neither read nor
+ * written. Collective. Errors and cost are those of dpar_points_reduce_begin_many. */
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, double *x);
+/* Starts dpar_points_combine, which dpar_points_end completes. Until then x must be neither read
+ * nor written. Collective. Errors and cost are those of dpar_points_combine_begin_many. */
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, double *x);
 
 /* ==== points/points_check.h ==== */
 
@@ -1015,9 +1027,10 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
 /* points_shared - combines the values of shared ids, which have no owner. Private.
  *
  * Each rank combines its own values of an id, stores the result in the first one, and sends it to
- * all ranks that share the id. When it has received the results of all others, it combines them in
- * ascending order of ranks, so that all ranks get the same bits, and stores the total in all of its
- * values. Ids that only this rank has are combined while the peers pack their values.
+ * all ranks that share the id. (The others may get it as well, which has no effect.) When the rank
+ * has received the results of all others, it combines them in ascending order of ranks, so that all
+ * ranks get the same bits, and stores the total in all of its values. Ids that only this rank has
+ * are combined while the peers pack their values.
  *
  * The values for a peer are sorted by id on both sides, so that peers need not exchange lists. */
 
@@ -1649,11 +1662,11 @@ DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to
  * calls this file while it runs an exchange. Sums of doubles have loops of their own. */
 
 /* The n ids of a record, and one number of their values. This rank has `repeats` values of each id;
- * value j of id i is at own + index[j * n + i] * stride. `sharers` is how many ranks have the id,
- * this one included, or 0 if no other rank has it. */
+ * value j of id i is at own + index[i * repeats + j] * stride. `sharers` is how many ranks have the
+ * id, this one included, or 0 if no other rank has it. */
 typedef struct dpari_pt_ids {
     int64_t n, repeats, sharers;
-    const int32_t *index; /* [repeats][n] */
+    const int32_t *index; /* [n][repeats] */
     const int32_t *total; /* [n] number of values on all ranks; only if sharers is not 0 */
     const int32_t *rank;  /* [sharers][n] sources, in ascending order of ranks */
     const int32_t *place; /* [sharers][n] index of the value in the source */
@@ -1683,42 +1696,109 @@ static const void *dpari_pt_source(const dpari_pt_ids *ids, int64_t k)
     return from->at + ids->offset + ids->place[k] * from->stride;
 }
 
-/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
-DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+/* The next three functions replace 2, 4 or 8 values of each of n ids by their sum. A node of a mesh
+ * of hexahedra has as many values on a face, on an edge or in a corner. */
+static void dpari_pt_add_two(double *x, const int32_t *index, int64_t n)
 {
-    const int64_t n = ids->n, all = ids->repeats * n, stride = ids->stride / 8;
-    const int64_t sources = ids->sharers * n, stored = phase == DPARI_PT_FOLD ? n : all;
-    const int32_t *index = ids->index, *place = ids->place;
+    for (; n > 0; n--, index += 2) {
+        double *a = x + index[0], *b = x + index[1];
+        *a = *b = *a + *b;
+    }
+}
+
+static void dpari_pt_add_four(double *x, const int32_t *index, int64_t n)
+{
+    for (; n > 0; n--, index += 4) {
+        double *a = x + index[0], *b = x + index[1], *c = x + index[2], *d = x + index[3];
+        *a = *b = *c = *d = *a + *b + *c + *d;
+    }
+}
+
+static void dpari_pt_add_eight(double *x, const int32_t *index, int64_t n)
+{
+    for (; n > 0; n--, index += 8) {
+        double *a = x + index[0], *b = x + index[1], *c = x + index[2], *d = x + index[3];
+        double *e = x + index[4], *f = x + index[5], *g = x + index[6], *h = x + index[7];
+        *a = *b = *c = *d = *e = *f = *g = *h = *a + *b + *c + *d + *e + *f + *g + *h;
+    }
+}
+
+/* Adds the values of this rank, and stores each sum in all of them, even if only the first one will
+ * be sent, because this needs no other loops. */
+static void dpari_pt_add_own(const dpari_pt_ids *ids)
+{
+    const int64_t repeats = ids->repeats, stride = ids->stride / 8;
+    const int32_t *index = ids->index, *const end = index + ids->n * repeats;
     double *x = (double *)(void *)ids->own;
-    int64_t i, j;
-    if (phase == DPARI_PT_FINAL && ids->sharers == 2 && ids->repeats == 1) {
-        /* the most frequent case; all ids of the record are shared with the same rank */
-        const dpari_pt_side *a = ids->source + ids->rank[0], *b = ids->source + ids->rank[n];
-        const unsigned char *at = a->at + ids->offset, *by = b->at + ids->offset;
-        const int64_t stride_a = a->stride, stride_b = b->stride;
-        for (i = 0; i < n; i++) {
-            x[index[i] * stride] = *(const double *)(const void *)(at + place[i] * stride_a) +
-                                   *(const double *)(const void *)(by + place[n + i] * stride_b);
-        }
+    int64_t j;
+    if (stride == 1 && repeats == 2) {
+        dpari_pt_add_two(x, index, ids->n);
         return;
     }
-    for (i = 0; i < n && phase != DPARI_PT_FINAL; i++, index++) {
-        double sum = x[index[0] * stride] + x[index[n] * stride];
-        for (j = 2 * n; j < all; j += n) {
+    if (stride == 1 && repeats == 4) {
+        dpari_pt_add_four(x, index, ids->n);
+        return;
+    }
+    if (stride == 1 && repeats == 8) {
+        dpari_pt_add_eight(x, index, ids->n);
+        return;
+    }
+    for (; index < end; index += repeats) {
+        double sum = x[index[0] * stride] + x[index[1] * stride];
+        for (j = 2; j < repeats; j++) {
             sum += x[index[j] * stride];
         }
-        for (j = 0; j < stored; j += n) {
+        for (j = 0; j < repeats; j++) {
             x[index[j] * stride] = sum;
         }
     }
-    for (; i < n; i++, index++) {
+}
+
+/* Adds the values of two sources, in the most frequent case: this rank has one value of each id.
+ * All ids of a record are then shared with the same rank. */
+static void dpari_pt_add_pair(const dpari_pt_ids *ids)
+{
+    const int64_t n = ids->n, stride = ids->stride;
+    const int32_t *index = ids->index, *a = ids->place, *b = a + n;
+    const dpari_pt_side *first = ids->source + ids->rank[0], *last = ids->source + ids->rank[n];
+    const unsigned char *at = first->at + ids->offset, *by = last->at + ids->offset;
+    const int64_t stride_a = first->stride, stride_b = last->stride;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        *(double *)(void *)(ids->own + index[i] * stride) =
+            *(const double *)(const void *)(at + a[i] * stride_a) +
+            *(const double *)(const void *)(by + b[i] * stride_b);
+    }
+}
+
+/* Adds the values of the sources. */
+static void dpari_pt_add_sources(const dpari_pt_ids *ids)
+{
+    const int64_t n = ids->n, repeats = ids->repeats, sources = ids->sharers * n;
+    const int32_t *index = ids->index;
+    int64_t i, j;
+    if (ids->sharers == 2 && repeats == 1) {
+        dpari_pt_add_pair(ids);
+        return;
+    }
+    for (i = 0; i < n; i++) {
         double sum = *(const double *)dpari_pt_source(ids, i);
         for (j = i + n; j < sources; j += n) {
             sum += *(const double *)dpari_pt_source(ids, j);
         }
-        for (j = 0; j < all; j += n) {
-            x[index[j] * stride] = sum;
+        for (j = 0; j < repeats; j++) {
+            *(double *)(void *)(ids->own + *index++ * ids->stride) = sum;
         }
+    }
+}
+
+/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
+DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+{
+    if (phase == DPARI_PT_FINAL) {
+        dpari_pt_add_sources(ids);
+    } else {
+        dpari_pt_add_own(ids);
     }
 }
 
@@ -1736,7 +1816,7 @@ static DPARI_COLD void dpari_pt_combine_ids(const dpari_pt_shared *shared, const
     }
     for (i = 0; i < n; i++) {
         for (j = 0; j < ids->repeats; j++) {
-            shared->out[j] = ids->own + ids->index[j * n + i] * ids->stride;
+            shared->out[j] = ids->own + ids->index[i * ids->repeats + j] * ids->stride;
         }
         for (j = 0; j < ins; j++) {
             shared->in[j] =
@@ -1770,7 +1850,9 @@ static void dpari_pt_combine_number(const dpari_pt_shared *shared, dpari_pt_ids 
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
+/* Not DPARI_COLD: gcc would then compile the loops over ids, which only this function calls, for
+ * size as well. */
+DPARI_INTERNAL void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
 {
     dpari_pt_side *own = plan->shared.source + plan->x.peers, *source;
     const dpari_pt_vector *vector = plan->vector;
@@ -2613,34 +2695,32 @@ DPARI_STATIC_NOINLINE int32_t *dpari_pt_write_ids(const dpari_pt_search *search,
                                                   const int64_t *number, int32_t *at)
 {
     const int64_t sharers = group->key >> 31, repeats = group->key & INT32_MAX, n = end - group;
+    int32_t *total;
     int64_t j;
     *at++ = (int32_t)n;
     *at++ = (int32_t)repeats;
     *at++ = (int32_t)sharers;
-    for (; group < end; group++, at++) {
+    for (total = at + n * repeats; group < end; group++, total++) {
         const dpari_po_item *value = search->value + group->at;
         const dpari_po_item *sharer = search->sharer + value->id;
-        int32_t *to = at;
-        for (j = 0; j < repeats; j++, to += n) {
-            *to = (int32_t)value[j].at;
+        int32_t *to = total;
+        for (j = 0; j < repeats; j++) {
+            *at++ = (int32_t)value[j].at;
         }
-        if (sharers > 0) {
-            int32_t *total = to;
-            for (j = 0; j < sharers; j++, sharer++) {
-                const int64_t rank = sharer->id >> 32;
-                int32_t place = (int32_t)value->at;
-                *total += (int32_t)(sharer->id & INT32_MAX);
-                if (rank != search->plan->head.comm->rank) {
-                    search->both->send_at[first[rank] + sharer->at] = place;
-                    place = (int32_t)sharer->at;
-                }
-                to += n;
-                to[0] = (int32_t)number[rank];
-                to[sharers * n] = place;
+        for (j = 0; j < sharers; j++, sharer++) {
+            const int64_t rank = sharer->id >> 32;
+            int32_t place = (int32_t)value->at;
+            *total += (int32_t)(sharer->id & INT32_MAX);
+            if (rank != search->plan->head.comm->rank) {
+                search->both->send_at[first[rank] + sharer->at] = place;
+                place = (int32_t)sharer->at;
             }
+            to += n;
+            to[0] = (int32_t)number[rank];
+            to[sharers * n] = place;
         }
     }
-    return at + n * (repeats - 1 + (sharers > 0 ? 1 + 2 * sharers : 0));
+    return at + (sharers > 0 ? n + 2 * sharers * n : 0);
 }
 
 /* Makes the lists and the records of this rank's ids from their sharers. Local. */
@@ -3387,14 +3467,15 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return dpari_exchange_begin(&plan->x, op, hash);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
-                                       int32_t n)
+DPAR_API dpar_status dpar_points_begin_many(dpar_points *points, const dpar_points_field *fields,
+                                            int32_t n)
 {
     return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
-                                              int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin_many(dpar_points *points,
+                                                   const dpar_points_field *fields, int32_t n,
+                                                   int32_t op)
 {
     int32_t i;
     if (!points) {
@@ -3402,7 +3483,7 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
+            points->comm, "dpar_points_reduce_begin_many: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
     for (i = 0; i < n && fields; i++) {
         if (!dpari_type_can_reduce(fields[i].type)) {
@@ -3413,8 +3494,9 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 0);
 }
 
-DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
-                                               int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_combine_begin_many(dpar_points *points,
+                                                    const dpar_points_field *fields, int32_t n,
+                                                    int32_t op)
 {
     if (!points) {
         return DPAR_E_ARG;
@@ -3439,21 +3521,21 @@ DPAR_API dpar_status dpar_points_end(dpar_points *points)
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t n)
 {
-    const dpar_status status = dpar_points_begin(points, fields, n);
+    const dpar_status status = dpar_points_begin_many(points, fields, n);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op)
 {
-    const dpar_status status = dpar_points_reduce_begin(points, fields, count, op);
+    const dpar_status status = dpar_points_reduce_begin_many(points, fields, count, op);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op)
 {
-    const dpar_status status = dpar_points_combine_begin(points, fields, count, op);
+    const dpar_status status = dpar_points_combine_begin_many(points, fields, count, op);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
@@ -4519,34 +4601,58 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     return memory;
 }
 
-/* Exchanges x as the only vector, or combines its ghosts or the values of shared ids. */
-DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op,
-                                                   int shared)
+/* The operation that begins an exchange of shared ids in dpari_pt_doubles: a sum. */
+enum { DPARI_PT_COMBINE = -1 };
+
+/* Begins an exchange of x as the only vector. op: DPAR_COPY for a forward exchange, DPAR_SUM for an
+ * adjoint. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op)
 {
     dpar_points_field field;
     dpari_zero(&field, sizeof field);
     field.type = DPAR_F64;
     field.data = x;
-    if (shared) {
-        return dpar_points_combine_many(points, &field, 1, op);
+    if (op == DPARI_PT_COMBINE) {
+        return dpar_points_combine_begin_many(points, &field, 1, DPAR_SUM);
     }
-    return op == DPAR_COPY ? dpar_points_exchange_many(points, &field, 1)
-                           : dpar_points_reduce_many(points, &field, 1, op);
+    return op == DPAR_COPY ? dpar_points_begin_many(points, &field, 1)
+                           : dpar_points_reduce_begin_many(points, &field, 1, op);
+}
+
+/* Ends an exchange whose beginning returned `status`. */
+static dpar_status dpari_pt_finish_doubles(dpar_points *points, dpar_status status)
+{
+    return status == DPAR_OK ? dpar_points_end(points) : status;
+}
+
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_COPY);
+}
+
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_SUM);
+}
+
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPARI_PT_COMBINE);
 }
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_COPY, 0);
+    return dpari_pt_finish_doubles(points, dpar_points_begin(points, x));
 }
 
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_SUM, 0);
+    return dpari_pt_finish_doubles(points, dpar_points_reduce_begin(points, x));
 }
 
 DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_SUM, 1);
+    return dpari_pt_finish_doubles(points, dpar_points_combine_begin(points, x));
 }
 
 /* ==== points/points_part.c ==== */
@@ -5269,7 +5375,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     dpari_zero(&field, sizeof field);
     field.type = DPAR_I64;
     field.data = bid;
-    status = dpar_points_reduce_begin(move->old, &field, 1, DPAR_MIN);
+    status = dpar_points_reduce_begin_many(move->old, &field, 1, DPAR_MIN);
     if (status == DPAR_OK) {
         status = dpar_points_end(move->old);
     }

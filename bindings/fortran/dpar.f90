@@ -2851,22 +2851,22 @@ module dpar
         end function
 
         ! Starts an exchange, which copies owners' values to the ghosts of several vectors.
-        function dpar_points_begin(points, fields, count) bind(c)
+        function dpar_points_begin_many(points, fields, count) bind(c)
             import
             type(c_ptr), value :: points
             type(dpar_points_field), intent(in), target :: fields(*)
             integer(c_int32_t), value :: count
-            integer(c_int32_t) :: dpar_points_begin
+            integer(c_int32_t) :: dpar_points_begin_many
         end function
 
         ! Starts the adjoint (transpose) of an exchange.
-        function dpar_points_reduce_begin(points, fields, count, op) bind(c)
+        function dpar_points_reduce_begin_many(points, fields, count, op) bind(c)
             import
             type(c_ptr), value :: points
             type(dpar_points_field), intent(in), target :: fields(*)
             integer(c_int32_t), value :: count
             integer(c_int32_t), value :: op
-            integer(c_int32_t) :: dpar_points_reduce_begin
+            integer(c_int32_t) :: dpar_points_reduce_begin_many
         end function
 
         ! Advances an exchange as far as possible without waiting.
@@ -2884,7 +2884,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_end
         end function
 
-        ! Runs an exchange: dpar_points_begin and dpar_points_end in one call.
+        ! Runs an exchange: dpar_points_begin_many and dpar_points_end in one call.
         function dpar_points_exchange_many(points, fields, count) bind(c)
             import
             type(c_ptr), value :: points
@@ -2893,7 +2893,7 @@ module dpar
             integer(c_int32_t) :: dpar_points_exchange_many
         end function
 
-        ! Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call.
+        ! Runs an adjoint: dpar_points_reduce_begin_many and dpar_points_end in one call.
         function dpar_points_reduce_many(points, fields, count, op) bind(c)
             import
             type(c_ptr), value :: points
@@ -2904,16 +2904,16 @@ module dpar
         end function
 
         ! Starts to combine the values that have the same id, in plans of shared ids (desc.shared).
-        function dpar_points_combine_begin(points, fields, count, op) bind(c)
+        function dpar_points_combine_begin_many(points, fields, count, op) bind(c)
             import
             type(c_ptr), value :: points
             type(dpar_points_field), intent(in), target :: fields(*)
             integer(c_int32_t), value :: count
             integer(c_int32_t), value :: op
-            integer(c_int32_t) :: dpar_points_combine_begin
+            integer(c_int32_t) :: dpar_points_combine_begin_many
         end function
 
-        ! Combines values: dpar_points_combine_begin and dpar_points_end in one call.
+        ! Combines values: dpar_points_combine_begin_many and dpar_points_end in one call.
         function dpar_points_combine_many(points, fields, count, op) bind(c)
             import
             type(c_ptr), value :: points
@@ -3030,6 +3030,31 @@ module dpar
             type(c_ptr), value :: points
             real(c_double), intent(inout), target :: x(*)
             integer(c_int32_t) :: dpar_points_combine
+        end function
+
+        ! Starts dpar_points_exchange, which dpar_points_end completes, so that you can compute
+        ! meanwhile.
+        function dpar_points_begin(points, x) bind(c)
+            import
+            type(c_ptr), value :: points
+            real(c_double), intent(inout), target :: x(*)
+            integer(c_int32_t) :: dpar_points_begin
+        end function
+
+        ! Starts dpar_points_reduce, which dpar_points_end completes.
+        function dpar_points_reduce_begin(points, x) bind(c)
+            import
+            type(c_ptr), value :: points
+            real(c_double), intent(inout), target :: x(*)
+            integer(c_int32_t) :: dpar_points_reduce_begin
+        end function
+
+        ! Starts dpar_points_combine, which dpar_points_end completes.
+        function dpar_points_combine_begin(points, x) bind(c)
+            import
+            type(c_ptr), value :: points
+            real(c_double), intent(inout), target :: x(*)
+            integer(c_int32_t) :: dpar_points_combine_begin
         end function
 
         ! ==== points_check ====

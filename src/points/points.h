@@ -24,7 +24,7 @@
  *     field[0].data = x;                      x[n + m]
  *     field[1].data = u;                      u[3 * (n + m)], three adjacent values per point
  *     field[1].components = 3;
- *     dpar_points_begin(points, field, 2);
+ *     dpar_points_begin_many(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
  *     dpar_points_end(points);
  *     ... the other rows ...
@@ -228,8 +228,8 @@ DPAR_API dpar_status dpar_points_free(dpar_points *points);
  *
  * Costs O(values sent and received). An exchange with more bytes per point than all exchanges
  * before it allocates memory (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
-                                       int32_t count);
+DPAR_API dpar_status dpar_points_begin_many(dpar_points *points, const dpar_points_field *fields,
+                                            int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
  * their ghosts, and the ghosts become 0, except for unsent ghosts. Until dpar_points_end neither
  * own values nor ghosts may be read or written.
@@ -241,22 +241,23 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_fi
  *     ((own op rank 0's first) op rank 0's second) op rank 3's first
  *
  * The order does not depend on arrival or engine. F16 and BF16 are rounded after each operation.
- * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if op is
- * not one of these, or if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
-                                              int32_t count, int32_t op);
+ * Collective. Errors and cost are those of dpar_points_begin_many. Also fails with DPAR_E_ARG if op
+ * is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_reduce_begin_many(dpar_points *points,
+                                                   const dpar_points_field *fields, int32_t count,
+                                                   int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if everything has
  * arrived (dpar_points_end must still be called), otherwise DPAR_MORE. Local. Errors are those of
- * dpar_points_begin except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
+ * dpar_points_begin_many except for DPAR_E_TIMEOUT. Costs O(peers + values that it moves). */
 DPAR_API dpar_status dpar_points_test(dpar_points *points);
 /* Waits until the ghosts, or the own values of an adjoint, are complete and own values may be
  * written again. Returns DPAR_OK if no exchange is in progress. Collective. Errors and cost are
- * those of dpar_points_begin. */
+ * those of dpar_points_begin_many. */
 DPAR_API dpar_status dpar_points_end(dpar_points *points);
-/* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
+/* Runs an exchange: dpar_points_begin_many and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t count);
-/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. If
+/* Runs an adjoint: dpar_points_reduce_begin_many and dpar_points_end in one call. If
  * dpar_points_exchange_many follows, all ranks that have a point get the result, which is the
  * assembly of finite elements. */
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
@@ -283,11 +284,12 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
  * that all ranks have makes all of them peers, and costs size - 1 messages per rank. Use
  * dpar_all_reduce for such values, and give them the id -1.
  *
- * Collective. Errors and cost are those of dpar_points_begin. Also fails with DPAR_E_ARG if the
- * plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
-                                               int32_t count, int32_t op);
-/* Combines values: dpar_points_combine_begin and dpar_points_end in one call. */
+ * Collective. Errors and cost are those of dpar_points_begin_many. Also fails with DPAR_E_ARG if
+ * the plan has no shared ids, if op is not one of these, or if a type cannot be combined. */
+DPAR_API dpar_status dpar_points_combine_begin_many(dpar_points *points,
+                                                    const dpar_points_field *fields, int32_t count,
+                                                    int32_t op);
+/* Combines values: dpar_points_combine_begin_many and dpar_points_end in one call. */
 DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op);
 

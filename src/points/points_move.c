@@ -251,7 +251,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     dpari_zero(&field, sizeof field);
     field.type = DPAR_I64;
     field.data = bid;
-    status = dpar_points_reduce_begin(move->old, &field, 1, DPAR_MIN);
+    status = dpar_points_reduce_begin_many(move->old, &field, 1, DPAR_MIN);
     if (status == DPAR_OK) {
         status = dpar_points_end(move->old);
     }

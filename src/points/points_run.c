@@ -676,14 +676,15 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return dpari_exchange_begin(&plan->x, op, hash);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
-                                       int32_t n)
+DPAR_API dpar_status dpar_points_begin_many(dpar_points *points, const dpar_points_field *fields,
+                                            int32_t n)
 {
     return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY, 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
-                                              int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin_many(dpar_points *points,
+                                                   const dpar_points_field *fields, int32_t n,
+                                                   int32_t op)
 {
     int32_t i;
     if (!points) {
@@ -691,7 +692,7 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
         return dpari_comm_wrong(
-            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
+            points->comm, "dpar_points_reduce_begin_many: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
     for (i = 0; i < n && fields; i++) {
         if (!dpari_type_can_reduce(fields[i].type)) {
@@ -702,8 +703,9 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     return dpari_pt_begin(dpari_pt_of(points), fields, n, op, 0);
 }
 
-DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, const dpar_points_field *fields,
-                                               int32_t n, int32_t op)
+DPAR_API dpar_status dpar_points_combine_begin_many(dpar_points *points,
+                                                    const dpar_points_field *fields, int32_t n,
+                                                    int32_t op)
 {
     if (!points) {
         return DPAR_E_ARG;
@@ -728,21 +730,21 @@ DPAR_API dpar_status dpar_points_end(dpar_points *points)
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t n)
 {
-    const dpar_status status = dpar_points_begin(points, fields, n);
+    const dpar_status status = dpar_points_begin_many(points, fields, n);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
                                              int32_t count, int32_t op)
 {
-    const dpar_status status = dpar_points_reduce_begin(points, fields, count, op);
+    const dpar_status status = dpar_points_reduce_begin_many(points, fields, count, op);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_combine_many(dpar_points *points, const dpar_points_field *fields,
                                               int32_t count, int32_t op)
 {
-    const dpar_status status = dpar_points_combine_begin(points, fields, count, op);
+    const dpar_status status = dpar_points_combine_begin_many(points, fields, count, op);
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 

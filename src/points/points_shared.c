@@ -6,11 +6,11 @@
 #include "../host/kernel.h"
 
 /* The n ids of a record, and one number of their values. This rank has `repeats` values of each id;
- * value j of id i is at own + index[j * n + i] * stride. `sharers` is how many ranks have the id,
- * this one included, or 0 if no other rank has it. */
+ * value j of id i is at own + index[i * repeats + j] * stride. `sharers` is how many ranks have the
+ * id, this one included, or 0 if no other rank has it. */
 typedef struct dpari_pt_ids {
     int64_t n, repeats, sharers;
-    const int32_t *index; /* [repeats][n] */
+    const int32_t *index; /* [n][repeats] */
     const int32_t *total; /* [n] number of values on all ranks; only if sharers is not 0 */
     const int32_t *rank;  /* [sharers][n] sources, in ascending order of ranks */
     const int32_t *place; /* [sharers][n] index of the value in the source */
@@ -40,42 +40,109 @@ static const void *dpari_pt_source(const dpari_pt_ids *ids, int64_t k)
     return from->at + ids->offset + ids->place[k] * from->stride;
 }
 
-/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
-DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+/* The next three functions replace 2, 4 or 8 values of each of n ids by their sum. A node of a mesh
+ * of hexahedra has as many values on a face, on an edge or in a corner. */
+static void dpari_pt_add_two(double *x, const int32_t *index, int64_t n)
 {
-    const int64_t n = ids->n, all = ids->repeats * n, stride = ids->stride / 8;
-    const int64_t sources = ids->sharers * n, stored = phase == DPARI_PT_FOLD ? n : all;
-    const int32_t *index = ids->index, *place = ids->place;
+    for (; n > 0; n--, index += 2) {
+        double *a = x + index[0], *b = x + index[1];
+        *a = *b = *a + *b;
+    }
+}
+
+static void dpari_pt_add_four(double *x, const int32_t *index, int64_t n)
+{
+    for (; n > 0; n--, index += 4) {
+        double *a = x + index[0], *b = x + index[1], *c = x + index[2], *d = x + index[3];
+        *a = *b = *c = *d = *a + *b + *c + *d;
+    }
+}
+
+static void dpari_pt_add_eight(double *x, const int32_t *index, int64_t n)
+{
+    for (; n > 0; n--, index += 8) {
+        double *a = x + index[0], *b = x + index[1], *c = x + index[2], *d = x + index[3];
+        double *e = x + index[4], *f = x + index[5], *g = x + index[6], *h = x + index[7];
+        *a = *b = *c = *d = *e = *f = *g = *h = *a + *b + *c + *d + *e + *f + *g + *h;
+    }
+}
+
+/* Adds the values of this rank, and stores each sum in all of them, even if only the first one will
+ * be sent, because this needs no other loops. */
+static void dpari_pt_add_own(const dpari_pt_ids *ids)
+{
+    const int64_t repeats = ids->repeats, stride = ids->stride / 8;
+    const int32_t *index = ids->index, *const end = index + ids->n * repeats;
     double *x = (double *)(void *)ids->own;
-    int64_t i, j;
-    if (phase == DPARI_PT_FINAL && ids->sharers == 2 && ids->repeats == 1) {
-        /* the most frequent case; all ids of the record are shared with the same rank */
-        const dpari_pt_side *a = ids->source + ids->rank[0], *b = ids->source + ids->rank[n];
-        const unsigned char *at = a->at + ids->offset, *by = b->at + ids->offset;
-        const int64_t stride_a = a->stride, stride_b = b->stride;
-        for (i = 0; i < n; i++) {
-            x[index[i] * stride] = *(const double *)(const void *)(at + place[i] * stride_a) +
-                                   *(const double *)(const void *)(by + place[n + i] * stride_b);
-        }
+    int64_t j;
+    if (stride == 1 && repeats == 2) {
+        dpari_pt_add_two(x, index, ids->n);
         return;
     }
-    for (i = 0; i < n && phase != DPARI_PT_FINAL; i++, index++) {
-        double sum = x[index[0] * stride] + x[index[n] * stride];
-        for (j = 2 * n; j < all; j += n) {
+    if (stride == 1 && repeats == 4) {
+        dpari_pt_add_four(x, index, ids->n);
+        return;
+    }
+    if (stride == 1 && repeats == 8) {
+        dpari_pt_add_eight(x, index, ids->n);
+        return;
+    }
+    for (; index < end; index += repeats) {
+        double sum = x[index[0] * stride] + x[index[1] * stride];
+        for (j = 2; j < repeats; j++) {
             sum += x[index[j] * stride];
         }
-        for (j = 0; j < stored; j += n) {
+        for (j = 0; j < repeats; j++) {
             x[index[j] * stride] = sum;
         }
     }
-    for (; i < n; i++, index++) {
+}
+
+/* Adds the values of two sources, in the most frequent case: this rank has one value of each id.
+ * All ids of a record are then shared with the same rank. */
+static void dpari_pt_add_pair(const dpari_pt_ids *ids)
+{
+    const int64_t n = ids->n, stride = ids->stride;
+    const int32_t *index = ids->index, *a = ids->place, *b = a + n;
+    const dpari_pt_side *first = ids->source + ids->rank[0], *last = ids->source + ids->rank[n];
+    const unsigned char *at = first->at + ids->offset, *by = last->at + ids->offset;
+    const int64_t stride_a = first->stride, stride_b = last->stride;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        *(double *)(void *)(ids->own + index[i] * stride) =
+            *(const double *)(const void *)(at + a[i] * stride_a) +
+            *(const double *)(const void *)(by + b[i] * stride_b);
+    }
+}
+
+/* Adds the values of the sources. */
+static void dpari_pt_add_sources(const dpari_pt_ids *ids)
+{
+    const int64_t n = ids->n, repeats = ids->repeats, sources = ids->sharers * n;
+    const int32_t *index = ids->index;
+    int64_t i, j;
+    if (ids->sharers == 2 && repeats == 1) {
+        dpari_pt_add_pair(ids);
+        return;
+    }
+    for (i = 0; i < n; i++) {
         double sum = *(const double *)dpari_pt_source(ids, i);
         for (j = i + n; j < sources; j += n) {
             sum += *(const double *)dpari_pt_source(ids, j);
         }
-        for (j = 0; j < all; j += n) {
-            x[index[j] * stride] = sum;
+        for (j = 0; j < repeats; j++) {
+            *(double *)(void *)(ids->own + *index++ * ids->stride) = sum;
         }
+    }
+}
+
+/* Adds doubles: in the final phase those of the sources, otherwise the values of this rank. */
+DPARI_STATIC_NOINLINE void dpari_pt_add_ids(const dpari_pt_ids *ids, int32_t phase)
+{
+    if (phase == DPARI_PT_FINAL) {
+        dpari_pt_add_sources(ids);
+    } else {
+        dpari_pt_add_own(ids);
     }
 }
 
@@ -93,7 +160,7 @@ static DPARI_COLD void dpari_pt_combine_ids(const dpari_pt_shared *shared, const
     }
     for (i = 0; i < n; i++) {
         for (j = 0; j < ids->repeats; j++) {
-            shared->out[j] = ids->own + ids->index[j * n + i] * ids->stride;
+            shared->out[j] = ids->own + ids->index[i * ids->repeats + j] * ids->stride;
         }
         for (j = 0; j < ins; j++) {
             shared->in[j] =
@@ -127,7 +194,9 @@ static void dpari_pt_combine_number(const dpari_pt_shared *shared, dpari_pt_ids 
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
+/* Not DPARI_COLD: gcc would then compile the loops over ids, which only this function calls, for
+ * size as well. */
+DPARI_INTERNAL void dpari_pt_combine_shared(const dpari_points *plan, int32_t phase)
 {
     dpari_pt_side *own = plan->shared.source + plan->x.peers, *source;
     const dpari_pt_vector *vector = plan->vector;

@@ -2,9 +2,10 @@
 /* points_shared - combines the values of shared ids, which have no owner. Private.
  *
  * Each rank combines its own values of an id, stores the result in the first one, and sends it to
- * all ranks that share the id. When it has received the results of all others, it combines them in
- * ascending order of ranks, so that all ranks get the same bits, and stores the total in all of its
- * values. Ids that only this rank has are combined while the peers pack their values.
+ * all ranks that share the id. (The others may get it as well, which has no effect.) When the rank
+ * has received the results of all others, it combines them in ascending order of ranks, so that all
+ * ranks get the same bits, and stores the total in all of its values. Ids that only this rank has
+ * are combined while the peers pack their values.
  *
  * The values for a peer are sorted by id on both sides, so that peers need not exchange lists. */
 #ifndef DPARI_POINTS_POINTS_SHARED_H

@@ -176,34 +176,32 @@ DPARI_STATIC_NOINLINE int32_t *dpari_pt_write_ids(const dpari_pt_search *search,
                                                   const int64_t *number, int32_t *at)
 {
     const int64_t sharers = group->key >> 31, repeats = group->key & INT32_MAX, n = end - group;
+    int32_t *total;
     int64_t j;
     *at++ = (int32_t)n;
     *at++ = (int32_t)repeats;
     *at++ = (int32_t)sharers;
-    for (; group < end; group++, at++) {
+    for (total = at + n * repeats; group < end; group++, total++) {
         const dpari_po_item *value = search->value + group->at;
         const dpari_po_item *sharer = search->sharer + value->id;
-        int32_t *to = at;
-        for (j = 0; j < repeats; j++, to += n) {
-            *to = (int32_t)value[j].at;
+        int32_t *to = total;
+        for (j = 0; j < repeats; j++) {
+            *at++ = (int32_t)value[j].at;
         }
-        if (sharers > 0) {
-            int32_t *total = to;
-            for (j = 0; j < sharers; j++, sharer++) {
-                const int64_t rank = sharer->id >> 32;
-                int32_t place = (int32_t)value->at;
-                *total += (int32_t)(sharer->id & INT32_MAX);
-                if (rank != search->plan->head.comm->rank) {
-                    search->both->send_at[first[rank] + sharer->at] = place;
-                    place = (int32_t)sharer->at;
-                }
-                to += n;
-                to[0] = (int32_t)number[rank];
-                to[sharers * n] = place;
+        for (j = 0; j < sharers; j++, sharer++) {
+            const int64_t rank = sharer->id >> 32;
+            int32_t place = (int32_t)value->at;
+            *total += (int32_t)(sharer->id & INT32_MAX);
+            if (rank != search->plan->head.comm->rank) {
+                search->both->send_at[first[rank] + sharer->at] = place;
+                place = (int32_t)sharer->at;
             }
+            to += n;
+            to[0] = (int32_t)number[rank];
+            to[sharers * n] = place;
         }
     }
-    return at + n * (repeats - 1 + (sharers > 0 ? 1 + 2 * sharers : 0));
+    return at + (sharers > 0 ? n + 2 * sharers * n : 0);
 }
 
 /* Makes the lists and the records of this rank's ids from their sharers. Local. */

@@ -26,32 +26,56 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     return memory;
 }
 
-/* Exchanges x as the only vector, or combines its ghosts or the values of shared ids. */
-DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op,
-                                                   int shared)
+/* The operation that begins an exchange of shared ids in dpari_pt_doubles: a sum. */
+enum { DPARI_PT_COMBINE = -1 };
+
+/* Begins an exchange of x as the only vector. op: DPAR_COPY for a forward exchange, DPAR_SUM for an
+ * adjoint. */
+DPARI_STATIC_NOINLINE dpar_status dpari_pt_doubles(dpar_points *points, double *x, int32_t op)
 {
     dpar_points_field field;
     dpari_zero(&field, sizeof field);
     field.type = DPAR_F64;
     field.data = x;
-    if (shared) {
-        return dpar_points_combine_many(points, &field, 1, op);
+    if (op == DPARI_PT_COMBINE) {
+        return dpar_points_combine_begin_many(points, &field, 1, DPAR_SUM);
     }
-    return op == DPAR_COPY ? dpar_points_exchange_many(points, &field, 1)
-                           : dpar_points_reduce_many(points, &field, 1, op);
+    return op == DPAR_COPY ? dpar_points_begin_many(points, &field, 1)
+                           : dpar_points_reduce_begin_many(points, &field, 1, op);
+}
+
+/* Ends an exchange whose beginning returned `status`. */
+static dpar_status dpari_pt_finish_doubles(dpar_points *points, dpar_status status)
+{
+    return status == DPAR_OK ? dpar_points_end(points) : status;
+}
+
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_COPY);
+}
+
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPAR_SUM);
+}
+
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, double *x)
+{
+    return dpari_pt_doubles(points, x, DPARI_PT_COMBINE);
 }
 
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_COPY, 0);
+    return dpari_pt_finish_doubles(points, dpar_points_begin(points, x));
 }
 
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_SUM, 0);
+    return dpari_pt_finish_doubles(points, dpar_points_reduce_begin(points, x));
 }
 
 DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x)
 {
-    return dpari_pt_doubles(points, x, DPAR_SUM, 1);
+    return dpari_pt_finish_doubles(points, dpar_points_combine_begin(points, x));
 }

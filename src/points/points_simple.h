@@ -27,14 +27,24 @@ DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t comp
  * Collective. Errors and cost are those of dpar_points_exchange_many. */
 DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
 /* Adds the ghosts of x to their owners' values, and sets the ghosts to 0. Collective. Errors, cost
- * and the order of sums are those of dpar_points_reduce_begin. */
+ * and the order of sums are those of dpar_points_reduce_begin_many. */
 DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 /* Adds the values of x that have the same id, on all ranks, and stores each sum at all of them, for
  * plans of shared ids (desc.shared).
  *
  * x: [own_count], in any memory. For other types and operations use dpar_points_combine_many.
  *
- * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin. */
+ * Collective. Errors, cost and the order of sums are those of dpar_points_combine_begin_many. */
 DPAR_API dpar_status dpar_points_combine(dpar_points *points, double *x);
+/* Starts dpar_points_exchange, which dpar_points_end completes, so that you can compute meanwhile.
+ * Until then own values may be read but not written, and ghosts must be neither read nor written.
+ * Collective. Errors and cost are those of dpar_points_begin_many. */
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, double *x);
+/* Starts dpar_points_reduce, which dpar_points_end completes. Until then x must be neither read nor
+ * written. Collective. Errors and cost are those of dpar_points_reduce_begin_many. */
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, double *x);
+/* Starts dpar_points_combine, which dpar_points_end completes. Until then x must be neither read
+ * nor written. Collective. Errors and cost are those of dpar_points_combine_begin_many. */
+DPAR_API dpar_status dpar_points_combine_begin(dpar_points *points, double *x);
 
 #endif

@@ -138,11 +138,11 @@ static dpar_status exchange_points_make(exchange_work *w, dpar_why *why)
 
 static dpar_status exchange_points_begin(exchange_work *w)
 {
-    return dpar_points_begin(w->points, &w->vector, 1);
+    return dpar_points_begin_many(w->points, &w->vector, 1);
 }
 static dpar_status exchange_points_reduce(exchange_work *w, int32_t op)
 {
-    return dpar_points_reduce_begin(w->points, &w->vector, 1, op);
+    return dpar_points_reduce_begin_many(w->points, &w->vector, 1, op);
 }
 static dpar_status exchange_points_test(exchange_work *w)
 {

@@ -467,7 +467,7 @@ static dpar_status soak_points(soak_job *j, uint64_t seed)
     for (i = 0; i < d.ghost_count * comps && s == DPAR_OK; i++) {
         x[d.own_count * comps + i] = soak_value(lot + 1, me * 64 + i / comps, i % comps);
     }
-    s = s < 0 ? s : dpar_points_reduce_begin(p, &v, 1, DPAR_SUM);
+    s = s < 0 ? s : dpar_points_reduce_begin_many(p, &v, 1, DPAR_SUM);
     s = s < 0 ? s : dpar_points_end(p);
     if (s == DPAR_OK) {
         double want[60 * 3];

@@ -319,7 +319,7 @@ static void before_the_rest(dpar_comm *world)
         many[i][0] = (double)(10 * i + world->rank);
     }
     world->timeout_s = 5;
-    CHECK_INT(dpar_points_begin(plan, vectors, 1), DPAR_OK);
+    CHECK_INT(dpar_points_begin_many(plan, vectors, 1), DPAR_OK);
     CHECK_INT(dpar_halo_plan_begin(halo), DPAR_OK);
     if (world->rank % 3 == 0) { /* these ranks wait for what their neighbours still have to post */
         CHECK_INT(dpar_halo_plan_end(halo), DPAR_OK);
@@ -331,7 +331,7 @@ static void before_the_rest(dpar_comm *world)
     for (i = 0; i < 3; i++) {
         CHECK(many[0][1 + i] == ghost[i]);
     }
-    CHECK_INT(dpar_points_begin(plan, vectors, 8), DPAR_OK); /* needs more memory */
+    CHECK_INT(dpar_points_begin_many(plan, vectors, 8), DPAR_OK); /* needs more memory */
     CHECK_INT(dpar_points_end(plan), DPAR_OK);
     CHECK_INT(dpar_halo_plan_end(halo), DPAR_OK);
     for (i = 0; i < 8; i++) {

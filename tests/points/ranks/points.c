@@ -410,14 +410,14 @@ static void exchange(dpar_points *p, const world *w, int me, uint64_t *seed)
         op = ops[lot_below(seed, 3)];
         make(p->comm, w, me, &x, n, seed);
         fill(w, me, &x, n, round);
-        CHECK_INT(dpar_points_begin(p, x.v, n), DPAR_OK);
+        CHECK_INT(dpar_points_begin_many(p, x.v, n), DPAR_OK);
         while (round == 2 && dpar_points_test(p) == DPAR_MORE) {
         }
         CHECK_INT(dpar_points_end(p), DPAR_OK);
         compare(w, me, &x, n, round, 0, plain, 1);
         CHECK_INT(dpar_points_check(p, x.v, n, DPAR_POINTS_STALE, &why), DPAR_OK);
         fill(w, me, &x, n, round);
-        CHECK_INT(dpar_points_reduce_begin(p, x.v, n, op), DPAR_OK);
+        CHECK_INT(dpar_points_reduce_begin_many(p, x.v, n, op), DPAR_OK);
         CHECK_INT(dpar_points_end(p), DPAR_OK);
         compare(w, me, &x, n, round, op, combined, 0);
         fill(w, me, &x, n, round);
@@ -709,7 +709,7 @@ static void wrong_calls(dpar_comm *c)
     CHECK(strstr(c->why.text, "data is NULL") != NULL);
     v.data = x;
     CHECK_INT(dpar_points_exchange_many(p, &v, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_points_reduce_begin(p, &v, 1, DPAR_PRODUCT), DPAR_E_ARG);
+    CHECK_INT(dpar_points_reduce_begin_many(p, &v, 1, DPAR_PRODUCT), DPAR_E_ARG);
     v.components = 2;
     v.stride = 1;
     CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_E_ARG);
@@ -735,6 +735,13 @@ static void wrong_calls(dpar_comm *c)
     x[1] = 2.0;
     CHECK_INT(dpar_points_reduce(p, x), DPAR_OK);
     CHECK(x[0] == 3.0 && x[1] == 0.0);
+    CHECK_INT(dpar_points_begin(p, x), DPAR_OK);
+    CHECK_INT(dpar_points_end(p), DPAR_OK);
+    CHECK(x[0] == 3.0 && x[1] == 3.0);
+    CHECK_INT(dpar_points_reduce_begin(p, x), DPAR_OK);
+    CHECK_INT(dpar_points_end(p), DPAR_OK);
+    CHECK(x[0] == 6.0 && x[1] == 0.0);
+    CHECK_INT(dpar_points_begin(NULL, x), DPAR_E_ARG);
     CHECK_INT(dpar_points_free(p), DPAR_OK);
     CHECK_INT(dpar_points_free(NULL), DPAR_OK);
 }
@@ -761,8 +768,8 @@ static void refused_again(dpar_comm *c)
     }
     CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
     v.data = x;
-    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_begin_many(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_begin_many(p, &v, 1), DPAR_E_ARG);
     CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
@@ -868,8 +875,8 @@ static void again(dpar_comm *c)
         if (turn == 0) {
             CHECK_INT(dpar_points_exchange_many(p, &v, 0), DPAR_E_ARG);
         }
-        CHECK_INT(turn == 9 ? dpar_points_reduce_begin(p, &v, 1, DPAR_SUM)
-                            : dpar_points_begin(p, &v, 1),
+        CHECK_INT(turn == 9 ? dpar_points_reduce_begin_many(p, &v, 1, DPAR_SUM)
+                            : dpar_points_begin_many(p, &v, 1),
                   DPAR_OK);
         while (looks == 0 && dpar_points_test(p) == DPAR_MORE) {
         }

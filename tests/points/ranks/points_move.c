@@ -253,7 +253,7 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_migrat
     }
     memset(back, 0, sizeof back);
     v[0].data = back;
-    CHECK_INT(dpar_points_reduce_begin(to->points, v, 1, DPAR_SUM), DPAR_OK);
+    CHECK_INT(dpar_points_reduce_begin_many(to->points, v, 1, DPAR_SUM), DPAR_OK);
     CHECK_INT(dpar_points_end(to->points), DPAR_OK);
     CHECK(p->d.point_count == 0 || memcmp(back, xyz, (size_t)p->d.point_count * 24) == 0);
     CHECK_INT(to->element_points != NULL, w->m > 0);

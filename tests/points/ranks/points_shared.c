@@ -20,8 +20,22 @@ typedef struct world {
     int64_t count[RANKS], id[RANKS][VALUES];
 } world;
 
-/* Gives ids to the values of all ranks: a few ids, many, huge ones, the same one for all, or each
- * rank its own. Some ranks have no values, some values no id. */
+/* Returns the id of value i of rank r, so that ids that only one rank has occur 8, 4 and 2 times,
+ * for which there are loops, and that ids of two ranks and of all occur several times on each. */
+static int64_t repeated_id(int r, int64_t i)
+{
+    const int64_t turn = i / 5;
+    switch (i % 5) {
+    case 0: return r * INT64_C(1000);
+    case 1: return r * INT64_C(1000) + 1 + turn % 2;
+    case 2: return r * INT64_C(1000) + 3 + turn % 4;
+    case 3: return 50000;
+    default: return 50001 + r + turn % 2;
+    }
+}
+
+/* Gives ids to the values of all ranks: a few ids, many, huge ones, the same one for all, each rank
+ * its own, or repeated as in a mesh. Some ranks have no values, some values no id. */
 static void build(world *w, int ranks, int kind, uint64_t *seed)
 {
     const int64_t pool = 1 + lot_below(seed, kind == 0 ? 4 : 100);
@@ -31,6 +45,7 @@ static void build(world *w, int ranks, int kind, uint64_t *seed)
     w->ranks = ranks;
     for (r = 0; r < ranks; r++) {
         w->count[r] = lot_below(seed, 4) == 0 ? 0 : lot_below(seed, VALUES + 1);
+        w->count[r] = kind == 6 ? VALUES : w->count[r];
         for (i = 0; i < w->count[r]; i++) {
             int64_t id = lot_below(seed, pool);
             if (kind == 2) {
@@ -43,6 +58,9 @@ static void build(world *w, int ranks, int kind, uint64_t *seed)
                 id = r * INT64_C(20) + i / 2 + i % 2;
             }
             w->id[r][i] = lot_below(seed, 12) == 0 ? -1 : id;
+            if (kind == 6) {
+                w->id[r][i] = repeated_id(r, i);
+            }
         }
     }
 }
@@ -283,7 +301,7 @@ static void combine(dpar_comm *c, const world *w, dpar_points *p, uint64_t *seed
                 make(c, w, &x[j], types[(t + j) % TYPES], op, round, j, seed);
                 f[j] = x[j].field;
             }
-            CHECK_INT(dpar_points_combine_begin(p, f, n, op), DPAR_OK);
+            CHECK_INT(dpar_points_combine_begin_many(p, f, n, op), DPAR_OK);
             while (round % 3 == 0 && dpar_points_test(p) == DPAR_MORE) {
             }
             CHECK_INT(dpar_points_end(p), DPAR_OK);
@@ -304,7 +322,12 @@ static void repeat(dpar_comm *c, const world *w, dpar_points *p, uint64_t *seed)
         if (x.field.stride || x.field.component_stride || x.field.components > 1) {
             CHECK_INT(dpar_points_combine_many(p, &x.field, 1, DPAR_SUM), DPAR_OK);
         } else { /* other ranks may have planes of one component, which is the same */
-            CHECK_INT(dpar_points_combine(p, (double *)x.field.data), DPAR_OK);
+            if (round % 2 == 0) {
+                CHECK_INT(dpar_points_combine(p, (double *)x.field.data), DPAR_OK);
+            } else {
+                CHECK_INT(dpar_points_combine_begin(p, (double *)x.field.data), DPAR_OK);
+                CHECK_INT(dpar_points_end(p), DPAR_OK);
+            }
         }
         drop(c, &x);
     }
@@ -314,7 +337,7 @@ static void worlds(dpar_comm *c)
 {
     uint64_t seed = 1 + (uint64_t)c->size;
     int round; /* and kind of ids */
-    for (round = 0; round < 6; round++) {
+    for (round = 0; round < 7; round++) {
         world w;
         dpar_points *p = NULL;
         dpar_why why;
@@ -331,7 +354,9 @@ static void worlds(dpar_comm *c)
         }
         CHECK_INT(p->global_count, all);
         CHECK_INT(p->own_count, w.count[c->rank]);
-        combine(c, &w, p, &seed);
+        if (round < 6) { /* the loops of round 6 are for doubles */
+            combine(c, &w, p, &seed);
+        }
         repeat(c, &w, p, &seed);
         CHECK_INT(dpar_points_free(p), DPAR_OK);
     }
