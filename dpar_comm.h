@@ -899,13 +899,13 @@ DPAR_API dpar_status dpar_quiet(dpar_comm *comm);
  *
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
-/* Ends the job if a call has failed, for codes that have no other use for errors:
+/* Ends the job if a call has failed, for codes that do nothing else with errors:
  *
  *     dpar_require(world, dpar_grid_make(world, &desc, &grid, NULL), NULL);
  *     dpar_require(world, dpar_grid_exchange(grid, u), NULL);
  *
  * If the call makes or frees the communicator, pass NULL for comm and the `why` that you passed to
- * the call, otherwise the message is lost:
+ * the call, otherwise only the text of the status is printed:
  *
  *     dpar_require(NULL, dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), &why);
  *
@@ -18598,11 +18598,18 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
 
 DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const dpar_why *why)
 {
-    if (status < 0) {
-        const int code = dpar_fail(comm, why);
-        fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */
-        _exit(code);
+    dpar_why said;
+    if (status >= 0) {
+        return;
     }
+    if (!comm && !why) {
+        (void)dpari_say(status, &said, "%s; pass a dpar_why to the call to learn more",
+                        dpar_status_text(status));
+        why = &said;
+    }
+    (void)dpar_fail(comm, why);
+    fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */
+    _exit(1);
 }
 
 /* ---- stdout of one rank ---------------------------------------------------------------------- */

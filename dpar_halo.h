@@ -481,10 +481,10 @@ typedef struct dpar_grid_desc {
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
-     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
-     * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
-     * cells make the same calls as the others, with a different address for each array, but their
-     * arrays are not touched. */
+     * parts or expected_count to those of your code, because dpar_grid_attach cannot check the
+     * sizes of arrays. A dim may have more parts than cells, as on the coarse levels of a multigrid
+     * method. Ranks without cells make the same calls as the others, with a different address for
+     * each array, but their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
@@ -519,10 +519,11 @@ typedef struct dpar_grid_desc {
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
     /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
-     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
-     * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
-     * another order, or if they contradict `cuts`. 0 is unknown; if it is passed by all ranks of a
-     * part, and the other parts have all cells, this part has none. */
+     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way, and
+     * where `parts` is 0, into as many parts. All ranks get DPAR_E_ARG if these numbers fit no cut,
+     * because your code has its dims or ranks in another order, or if they contradict `cuts`. 0 is
+     * unknown; if it is passed by all ranks of a part, and the other parts have all cells, this
+     * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
@@ -6530,9 +6531,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
 /* Cuts a grid where the caller's code cuts it.
  *
  * Only rank r knows how many cells rank r expects. All ranks therefore gather these numbers and
- * compute the same cuts from them: a part of a dim has the number that its ranks expect. This is
- * only done if some rank has another number than it expects, because codes that cut as dpar does
- * are the usual case. */
+ * compute the same cuts from them: a part of a dim has the number that its ranks expect. The number
+ * of parts of a dim, if the caller has not set it, follows from the sum of these numbers. All of
+ * this is only done if some rank has another number than it expects, because codes that cut as dpar
+ * does are the usual case. */
 
 /* True if this rank expects another number of cells than it has. */
 static DPARI_COLD int32_t dpari_gx_is_unexpected(const dpari_gx *grid)
@@ -6622,17 +6624,50 @@ static DPARI_COLD dpar_status dpari_gx_expected_cuts(const dpari_gx *grid, int32
     return DPAR_OK;
 }
 
-/* Computes the cuts of all dims from the expected counts of all ranks, and cuts the grid again.
- * cuts: zeros, with room for all dims, which exist as long as the grid. */
-static DPARI_COLD dpar_status dpari_gx_use_expected(dpari_gx *grid, const dpar_comm *comm,
-                                                    const int64_t *expected, int64_t *cuts,
-                                                    dpar_why *why)
+/* Sets the parts of each dim where desc.parts is 0, and cuts the grid again. The numbers of all
+ * ranks add up to the cells of the dim once for each of the rows of ranks along it. */
+static DPARI_COLD dpar_status dpari_gx_expected_parts(dpari_gx *grid, const dpar_comm *comm,
+                                                      const int64_t *expected, dpar_why *why)
 {
-    int64_t count;
+    int32_t d, r;
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t cells = grid->desc.cells[d];
+        int64_t sum = 0, all;
+        if (grid->desc.parts[d] != 0 || !dpari_mul(cells, comm->size, &all)) {
+            continue;
+        }
+        for (r = 0; r < comm->size; r++) {
+            sum += dpari_most(0, dpari_least(expected[r * DPAR_MAX_DIMS + d], cells));
+        }
+        if (sum >= cells && all % sum == 0) {
+            grid->desc.parts[d] = (int32_t)(all / sum);
+        }
+    }
+    return dpari_gx_cut_cells(grid, comm, why);
+}
+
+/* Computes the cuts of all dims from the expected counts of all ranks, and cuts the grid again. */
+static DPARI_COLD dpar_status dpari_gx_use_expected(dpari_gx *grid, const dpar_comm *comm,
+                                                    const int64_t *expected, dpar_why *why)
+{
+    int64_t count, *cuts;
     int32_t d;
+    dpar_status status = dpari_gx_expected_parts(grid, comm, expected, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        grid->cut_bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
+    }
+    cuts = (int64_t *)dpari_os_pages(grid->cut_bytes);
+    grid->cuts = cuts;
+    if (!cuts) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                         grid->cut_bytes);
+    }
     for (d = 0; d < grid->head.dims; d++) {
         if (dpari_gx_first_unexpected(grid, d, expected, &count) >= 0) {
-            const dpar_status status = dpari_gx_expected_cuts(grid, d, expected, cuts, why);
+            status = dpari_gx_expected_cuts(grid, d, expected, cuts, why);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -6649,7 +6684,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
     const int64_t bytes = comm->size * (int64_t)sizeof grid->desc.expected_count;
     int64_t *expected = NULL;
     dpar_status status;
-    int32_t d, other = dpari_gx_is_unexpected(grid), others = 0;
+    int32_t other = dpari_gx_is_unexpected(grid), others = 0;
     status = dpar_all_reduce(comm, &other, &others, 1, DPAR_I32, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
@@ -6657,22 +6692,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
     if (others == 0) {
         return DPAR_OK;
     }
-    grid->cut_bytes = 0;
-    for (d = 0; d < grid->head.dims; d++) {
-        grid->cut_bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
-    }
-    grid->cuts = (int64_t *)dpari_os_pages(grid->cut_bytes);
     expected = (int64_t *)dpari_os_pages(bytes);
-    if (!grid->cuts || !expected) {
-        status = dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
-                           grid->cut_bytes + bytes);
+    if (!expected) {
+        status = dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated", bytes);
     }
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
         status = dpar_all_gather(comm, grid->desc.expected_count, expected, DPAR_MAX_DIMS, DPAR_I64,
                                  NULL);
         if (status == DPAR_OK) {
-            status = dpari_gx_use_expected(grid, comm, expected, grid->cuts, why);
+            status = dpari_gx_use_expected(grid, comm, expected, why);
         } else {
             status = dpari_repeat(status, why, comm->why.text);
         }
@@ -8169,7 +8198,10 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (attached && !adding->at) {
-        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
+        return dpari_wrong(why,
+                           "dpar_grid_attach: the array of rank %d is NULL; a rank without cells "
+                           "passes any other address, a different one for each array",
+                           rank);
     }
     status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
     if (status == DPAR_OK) {
@@ -8405,6 +8437,12 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(const dpari_gx_set *set, cons
         return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
     shape = dpari_gx_shape_at(grid, set->list[0]);
+    if (shape->packed) { /* the address may be unknown so far */
+        status = dpari_gx_check_start(grid, shape, set->list[0], "grid", why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
     for (r = comm->rank; r < end; r++) {
         bytes = dpari_most(bytes, dpari_gx_owned(shape, r, &own));
     }

@@ -212,8 +212,8 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *desc, dpa
 /* Makes a grid on an MPI process grid: dpar_mpi_make and dpar_grid_make in one call.
  *
  * cart:    made by MPI_Cart_create. Its dims and parts are used, so that each rank's block is at
- *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets dims
- *          and all parts.
+ *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets
+ *          dims, and for each of them parts or expected_count.
  * mpi:     NULL selects the defaults of dpar_mpi_make.
  * desc:    describes the grid. Its dims and parts must be 0 or the same as those of cart. A dim is
  *          periodic if it is periodic in cart or in desc. Dims are in cart's order; with desc.order
@@ -6325,14 +6325,15 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
     MPI_Topo_test(cart, &kind);
     if (kind != MPI_CART) {
         for (k = 0; k < DPAR_MAX_DIMS && k < d->dims; k++) {
-            n += d->parts[k] > 0;
+            n += d->parts[k] > 0 || d->expected_count[k] > 0;
         }
         if (d->dims > 0 && n == d->dims) {
             return DPAR_OK;
         }
         return dpari_wrong(why,
                            "dpar_mpi_grid_make: the communicator has no process grid: pass one "
-                           "that MPI_Cart_create made, or set desc.dims and all of desc.parts");
+                           "that MPI_Cart_create made, or set desc.dims, and desc.parts or "
+                           "desc.expected_count of each dim");
     }
     MPI_Cartdim_get(cart, &n);
     if (n > DPAR_MAX_DIMS || (d->dims != 0 && d->dims != n)) {

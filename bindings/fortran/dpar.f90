@@ -3224,6 +3224,21 @@ module dpar
         module procedure dpar_sum_complex_f64, dpar_sum_complex_f32
     end interface
 
+    ! Describes a grid with dims in Fortran's order. cells, parts and periodic are as in
+    ! MPI_Cart_create, and so is the order of ranks. Without parts dpar chooses them, or
+    ! dpar_mpi_grid_make takes them from MPI.
+    !
+    ! halo:           the width on both sides of all dims, or an array with the width of each dim.
+    ! star:           exchange no corners.
+    ! type:           of arrays that need no dpar_grid_attach.
+    ! array_start:    arrays are identified by their first element and not by their first own cell.
+    ! exchange_walls: exchange the cells beyond walls as well.
+    ! expected_count: the number of cells in each dim that this rank has in your code.
+    interface dpar_grid_desc_init
+        module procedure dpar_grid_desc_init_halo, dpar_grid_desc_init_halos
+    end interface
+
+    private :: dpar_grid_desc_init_halo, dpar_grid_desc_init_halos
     private :: dpar_grid_attach_complex_f64, dpar_grid_attach_complex_f32
     private :: dpar_grid_attach_pairs, dpar_sum_complex_f64, dpar_sum_complex_f32
     private :: dpar_string_of_why, dpar_string_of_pointer, dpar_string_of_characters
@@ -3384,15 +3399,12 @@ contains
         end do
     end subroutine
 
-    ! Describes a grid with dims in Fortran's order. cells, parts and periodic are as in
-    ! MPI_Cart_create, and so is the order of ranks. Without parts dpar chooses them, or
-    ! dpar_mpi_grid_make takes them from MPI. star: exchange no corners. type: of arrays that need no
-    ! dpar_grid_attach.
-    function dpar_grid_desc_init(cells, halo, parts, periodic, star, type) result(d)
+    function dpar_grid_desc_init_halo(cells, halo, parts, periodic, star, type, array_start, &
+        exchange_walls, expected_count) result(d)
         integer, intent(in) :: cells(:), halo
-        integer, intent(in), optional :: parts(:)
+        integer, intent(in), optional :: parts(:), expected_count(:)
         integer(c_int32_t), intent(in), optional :: type
-        logical, intent(in), optional :: periodic(:), star
+        logical, intent(in), optional :: periodic(:), star, array_start, exchange_walls
         type(dpar_grid_desc) :: d
         integer :: k, n
         n = size(cells)
@@ -3401,11 +3413,43 @@ contains
         d%order = DPAR_ORDER_FIRST_FASTEST
         if (present(star)) d%star = merge(1, 0, star)
         if (present(type)) d%type = type
+        if (present(array_start)) d%array_start = merge(1, 0, array_start)
+        if (present(exchange_walls)) d%exchange_walls = merge(1, 0, exchange_walls)
         do k = 1, n
             d%cells(n - k) = cells(k)
             if (present(parts)) d%parts(n - k) = parts(k)
             if (present(periodic)) d%periodic(n - k) = merge(1, 0, periodic(k))
+            if (present(expected_count)) d%expected_count(n - k) = expected_count(k)
         end do
+    end function
+
+    function dpar_grid_desc_init_halos(cells, halo, parts, periodic, star, type, array_start, &
+        exchange_walls, expected_count) result(d)
+        integer, intent(in) :: cells(:), halo(:)
+        integer, intent(in), optional :: parts(:), expected_count(:)
+        integer(c_int32_t), intent(in), optional :: type
+        logical, intent(in), optional :: periodic(:), star, array_start, exchange_walls
+        type(dpar_grid_desc) :: d
+        integer :: k, n
+        d = dpar_grid_desc_init_halo(cells, 0, parts, periodic, star, type, array_start, &
+            exchange_walls, expected_count)
+        n = size(cells)
+        do k = 1, n
+            d%halo_low(n - k) = halo(k)
+            d%halo_high(n - k) = halo(k)
+        end do
+    end function
+
+    ! Returns the message of the last error of a grid, for functions without `why`:
+    !     if (dpar_grid_exchange(grid, c_loc(u)) < 0) error stop dpar_grid_message(grid)
+    function dpar_grid_message(grid) result(s)
+        type(c_ptr), intent(in) :: grid
+        character(len=:), allocatable :: s
+        type(dpar_grid), pointer :: p
+        s = ""
+        if (.not. c_associated(grid)) return
+        call c_f_pointer(grid, p)
+        if (c_associated(p%comm)) s = dpar_comm_message(p%comm)
     end function
 
     integer(c_int32_t) function dpar_grid_attach_pairs(grid, u, type, field, why) result(status)

@@ -87,7 +87,7 @@ program waves
     end do
     call exchange_init()
     do t = 1, steps
-        if (dpar_grid_exchange_many(grid, fields, 3, 0) < 0) error stop "exchange"
+        if (dpar_grid_exchange_many(grid, fields, 3, 0) < 0) error stop dpar_grid_message(grid)
         call step()
     end do
     call fingerprint()

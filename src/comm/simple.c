@@ -88,11 +88,18 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
 
 DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const dpar_why *why)
 {
-    if (status < 0) {
-        const int code = dpar_fail(comm, why);
-        fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */
-        _exit(code);
+    dpar_why said;
+    if (status >= 0) {
+        return;
     }
+    if (!comm && !why) {
+        (void)dpari_say(status, &said, "%s; pass a dpar_why to the call to learn more",
+                        dpar_status_text(status));
+        why = &said;
+    }
+    (void)dpar_fail(comm, why);
+    fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */
+    _exit(1);
 }
 
 /* ---- stdout of one rank ---------------------------------------------------------------------- */

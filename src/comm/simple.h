@@ -112,13 +112,13 @@ DPAR_API dpar_status dpar_quiet(dpar_comm *comm);
  *
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
-/* Ends the job if a call has failed, for codes that have no other use for errors:
+/* Ends the job if a call has failed, for codes that do nothing else with errors:
  *
  *     dpar_require(world, dpar_grid_make(world, &desc, &grid, NULL), NULL);
  *     dpar_require(world, dpar_grid_exchange(grid, u), NULL);
  *
  * If the call makes or frees the communicator, pass NULL for comm and the `why` that you passed to
- * the call, otherwise the message is lost:
+ * the call, otherwise only the text of the status is printed:
  *
  *     dpar_require(NULL, dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), &why);
  *

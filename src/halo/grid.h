@@ -70,10 +70,10 @@ typedef struct dpar_grid_desc {
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
     /* Number of ranks along each dim. 0 lets dpar choose it so that halos are smallest; a dim
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
-     * parts to those of your code, because dpar_grid_attach cannot check the sizes of arrays. A dim
-     * may have more parts than cells, as on the coarse levels of a multigrid method. Ranks without
-     * cells make the same calls as the others, with a different address for each array, but their
-     * arrays are not touched. */
+     * parts or expected_count to those of your code, because dpar_grid_attach cannot check the
+     * sizes of arrays. A dim may have more parts than cells, as on the coarse levels of a multigrid
+     * method. Ranks without cells make the same calls as the others, with a different address for
+     * each array, but their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
@@ -108,10 +108,11 @@ typedef struct dpar_grid_desc {
      * Each rank passes its own, which must exist as long as the grid. May be NULL. */
     dpar_why *free_why;
     /* The number of cells that this rank owns in each dim in your code; each rank passes its own.
-     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way. All
-     * ranks get DPAR_E_ARG if these numbers fit no cut, because your code has its dims or ranks in
-     * another order, or if they contradict `cuts`. 0 is unknown; if it is passed by all ranks of a
-     * part, and the other parts have all cells, this part has none. */
+     * If your code does not cut evenly and `cuts` is NULL, the grid is cut in the same way, and
+     * where `parts` is 0, into as many parts. All ranks get DPAR_E_ARG if these numbers fit no cut,
+     * because your code has its dims or ranks in another order, or if they contradict `cuts`. 0 is
+     * unknown; if it is passed by all ranks of a part, and the other parts have all cells, this
+     * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 

@@ -106,7 +106,10 @@ static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding 
         return status;
     }
     if (attached && !adding->at) {
-        return dpari_wrong(why, "dpar_grid_attach: the array of rank %d is NULL", rank);
+        return dpari_wrong(why,
+                           "dpar_grid_attach: the array of rank %d is NULL; a rank without cells "
+                           "passes any other address, a different one for each array",
+                           rank);
     }
     status = dpari_gx_make_shape(grid, type, field, rank, adding->shape, why);
     if (status == DPAR_OK) {

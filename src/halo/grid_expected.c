@@ -2,9 +2,10 @@
 /* Cuts a grid where the caller's code cuts it.
  *
  * Only rank r knows how many cells rank r expects. All ranks therefore gather these numbers and
- * compute the same cuts from them: a part of a dim has the number that its ranks expect. This is
- * only done if some rank has another number than it expects, because codes that cut as dpar does
- * are the usual case. */
+ * compute the same cuts from them: a part of a dim has the number that its ranks expect. The number
+ * of parts of a dim, if the caller has not set it, follows from the sum of these numbers. All of
+ * this is only done if some rank has another number than it expects, because codes that cut as dpar
+ * does are the usual case. */
 #include "grid_expected.h"
 
 #include "../base/arith.h"
@@ -101,17 +102,50 @@ static DPARI_COLD dpar_status dpari_gx_expected_cuts(const dpari_gx *grid, int32
     return DPAR_OK;
 }
 
-/* Computes the cuts of all dims from the expected counts of all ranks, and cuts the grid again.
- * cuts: zeros, with room for all dims, which exist as long as the grid. */
-static DPARI_COLD dpar_status dpari_gx_use_expected(dpari_gx *grid, const dpar_comm *comm,
-                                                    const int64_t *expected, int64_t *cuts,
-                                                    dpar_why *why)
+/* Sets the parts of each dim where desc.parts is 0, and cuts the grid again. The numbers of all
+ * ranks add up to the cells of the dim once for each of the rows of ranks along it. */
+static DPARI_COLD dpar_status dpari_gx_expected_parts(dpari_gx *grid, const dpar_comm *comm,
+                                                      const int64_t *expected, dpar_why *why)
 {
-    int64_t count;
+    int32_t d, r;
+    for (d = 0; d < grid->head.dims; d++) {
+        const int64_t cells = grid->desc.cells[d];
+        int64_t sum = 0, all;
+        if (grid->desc.parts[d] != 0 || !dpari_mul(cells, comm->size, &all)) {
+            continue;
+        }
+        for (r = 0; r < comm->size; r++) {
+            sum += dpari_most(0, dpari_least(expected[r * DPAR_MAX_DIMS + d], cells));
+        }
+        if (sum >= cells && all % sum == 0) {
+            grid->desc.parts[d] = (int32_t)(all / sum);
+        }
+    }
+    return dpari_gx_cut_cells(grid, comm, why);
+}
+
+/* Computes the cuts of all dims from the expected counts of all ranks, and cuts the grid again. */
+static DPARI_COLD dpar_status dpari_gx_use_expected(dpari_gx *grid, const dpar_comm *comm,
+                                                    const int64_t *expected, dpar_why *why)
+{
+    int64_t count, *cuts;
     int32_t d;
+    dpar_status status = dpari_gx_expected_parts(grid, comm, expected, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (d = 0; d < grid->head.dims; d++) {
+        grid->cut_bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
+    }
+    cuts = (int64_t *)dpari_os_pages(grid->cut_bytes);
+    grid->cuts = cuts;
+    if (!cuts) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
+                         grid->cut_bytes);
+    }
     for (d = 0; d < grid->head.dims; d++) {
         if (dpari_gx_first_unexpected(grid, d, expected, &count) >= 0) {
-            const dpar_status status = dpari_gx_expected_cuts(grid, d, expected, cuts, why);
+            status = dpari_gx_expected_cuts(grid, d, expected, cuts, why);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -128,7 +162,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
     const int64_t bytes = comm->size * (int64_t)sizeof grid->desc.expected_count;
     int64_t *expected = NULL;
     dpar_status status;
-    int32_t d, other = dpari_gx_is_unexpected(grid), others = 0;
+    int32_t other = dpari_gx_is_unexpected(grid), others = 0;
     status = dpar_all_reduce(comm, &other, &others, 1, DPAR_I32, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
@@ -136,22 +170,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut_as_expected(dpari_gx *grid, d
     if (others == 0) {
         return DPAR_OK;
     }
-    grid->cut_bytes = 0;
-    for (d = 0; d < grid->head.dims; d++) {
-        grid->cut_bytes += 8 * ((int64_t)grid->head.parts[d] + 1);
-    }
-    grid->cuts = (int64_t *)dpari_os_pages(grid->cut_bytes);
     expected = (int64_t *)dpari_os_pages(bytes);
-    if (!grid->cuts || !expected) {
-        status = dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated",
-                           grid->cut_bytes + bytes);
+    if (!expected) {
+        status = dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be allocated", bytes);
     }
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
         status = dpar_all_gather(comm, grid->desc.expected_count, expected, DPAR_MAX_DIMS, DPAR_I64,
                                  NULL);
         if (status == DPAR_OK) {
-            status = dpari_gx_use_expected(grid, comm, expected, grid->cuts, why);
+            status = dpari_gx_use_expected(grid, comm, expected, why);
         } else {
             status = dpari_repeat(status, why, comm->why.text);
         }

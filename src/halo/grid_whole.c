@@ -12,6 +12,7 @@
 #include "grid_object.h"
 #include "grid_plans.h"
 #include "grid_shape.h"
+#include "grid_start.h"
 
 /* The memory between which dpar_grid_gather and dpar_grid_scatter move blocks. */
 typedef struct dpari_gx_block {
@@ -121,6 +122,12 @@ static DPARI_COLD dpar_status dpari_gx_whole_block(const dpari_gx_set *set, cons
         return dpari_wrong(why, "grid: the whole array is NULL on rank 0");
     }
     shape = dpari_gx_shape_at(grid, set->list[0]);
+    if (shape->packed) { /* the address may be unknown so far */
+        status = dpari_gx_check_start(grid, shape, set->list[0], "grid", why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
     for (r = comm->rank; r < end; r++) {
         bytes = dpari_most(bytes, dpari_gx_owned(shape, r, &own));
     }

@@ -17,14 +17,15 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
     MPI_Topo_test(cart, &kind);
     if (kind != MPI_CART) {
         for (k = 0; k < DPAR_MAX_DIMS && k < d->dims; k++) {
-            n += d->parts[k] > 0;
+            n += d->parts[k] > 0 || d->expected_count[k] > 0;
         }
         if (d->dims > 0 && n == d->dims) {
             return DPAR_OK;
         }
         return dpari_wrong(why,
                            "dpar_mpi_grid_make: the communicator has no process grid: pass one "
-                           "that MPI_Cart_create made, or set desc.dims and all of desc.parts");
+                           "that MPI_Cart_create made, or set desc.dims, and desc.parts or "
+                           "desc.expected_count of each dim");
     }
     MPI_Cartdim_get(cart, &n);
     if (n > DPAR_MAX_DIMS || (d->dims != 0 && d->dims != n)) {

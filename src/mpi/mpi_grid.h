@@ -10,8 +10,8 @@
 /* Makes a grid on an MPI process grid: dpar_mpi_make and dpar_grid_make in one call.
  *
  * cart:    made by MPI_Cart_create. Its dims and parts are used, so that each rank's block is at
- *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets dims
- *          and all parts.
+ *          its MPI_Cart_coords. A communicator without a process grid is allowed if desc sets
+ *          dims, and for each of them parts or expected_count.
  * mpi:     NULL selects the defaults of dpar_mpi_make.
  * desc:    describes the grid. Its dims and parts must be 0 or the same as those of cart. A dim is
  *          periodic if it is periodic in cart or in desc. Dims are in cart's order; with desc.order

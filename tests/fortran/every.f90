@@ -192,6 +192,47 @@ contains
         call check(dpar_grid_free(g) == 0, "the end of a grid")
     end subroutine
 
+    ! Arrays u(x, y, variable) that are passed whole, with halos in x and y only. Rank 0 has two cells
+    ! more in x than the others.
+    subroutine whole_arrays(world)
+        type(c_ptr), intent(in) :: world
+        type(c_ptr) :: g
+        type(dpar_grid_desc) :: d
+        type(dpar_why) :: why
+        real(c_double), allocatable, target :: u(:, :, :)
+        integer :: cells, ranks, n, x0, x, i, j, k
+        ranks = dpar_comm_size(world)
+        cells = 3 * ranks + 2
+        n = merge(5, 3, dpar_comm_rank(world) == 0)
+        x0 = merge(0, 3 * dpar_comm_rank(world) + 2, dpar_comm_rank(world) == 0)
+        d = dpar_grid_desc_init([cells, 4, 2], [2, 1, 0], periodic=[.true., .false., .false.], type=DPAR_F64, &
+            exchange_walls=.true., array_start=.true., expected_count=[n, 4, 2])
+        call check(all(d%halo_low(:2) == [0, 1, 2]) .and. all(d%halo_high(:2) == [0, 1, 2]) .and. d%halo == 0 .and. &
+            all(d%expected_count(:2) == [2, 4, n]) .and. d%array_start == 1 .and. d%exchange_walls == 1, "halos")
+        call check(dpar_grid_make(world, d, g, why) == 0, "a grid of whole arrays: " // dpar_string(why))
+        allocate (u(-1:n + 2, 0:5, 2))
+        u = -1
+        do k = 1, 2
+            do j = 0, 5
+                do i = 1, n
+                    u(i, j, k) = x0 + i + 100 * j + 1000 * k
+                end do
+            end do
+        end do
+        call check(dpar_grid_exchange(g, c_loc(u)) == 0, "its exchange: " // dpar_grid_message(g))
+        do k = 1, 2
+            do j = 0, 5
+                do i = -1, n + 2
+                    x = modulo(x0 + i - 1, cells) + 1
+                    call check(u(i, j, k) == x + 100 * j + 1000 * k, "a halo of a whole array")
+                end do
+            end do
+        end do
+        call check(dpar_grid_exchange(g, c_null_ptr) == DPAR_E_ARG, "no array")
+        call check(index(dpar_grid_message(g), "does not belong to this grid") > 0, dpar_grid_message(g))
+        call check(dpar_grid_free(g) == 0, "the end of that grid")
+    end subroutine
+
     ! Complex arrays of both kinds on a ring, sums of complex numbers, prefixes and extremes.
     subroutine complex_numbers(world)
         type(c_ptr), intent(in) :: world
@@ -711,6 +752,7 @@ contains
         call check(given == 42, "what was given to the ranks")
         call collectives(world)
         call grids(world)
+        call whole_arrays(world)
         call complex_numbers(world)
         call redistribute(world)
         call halos(world)

@@ -111,6 +111,13 @@ static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
     d.halo = 1;
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    d.dims = 2; /* without a process grid the counts say how many parts there are */
+    CHECK_INT(dpar_mpi_grid_make(MPI_COMM_WORLD, NULL, &d, &g, &why), DPAR_OK);
+    for (k = 0; k < 2; k++) {
+        CHECK_INT(g->parts[k], parts[k]);
+        CHECK_INT(g->count[k], d.expected_count[k]);
+    }
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
     d.expected_count[1] += rank == size - 1;
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_ARG);
     (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, but expected_count is %d",

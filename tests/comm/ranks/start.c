@@ -75,6 +75,9 @@ static int work(dpar_comm *c, void *arg)
         printf("rank %d is here\n", (int)c->rank); /* must not be lost in a buffer */
         dpar_require(c, DPAR_E_ARG, &refused);
     }
+    if (strcmp(how, "require_text") == 0) {
+        dpar_require(NULL, DPAR_E_DIVIDE, NULL);
+    }
     if (strcmp(how, "no") == 0) {
         return dpar_fail(NULL, &refused);
     }

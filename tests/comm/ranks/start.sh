@@ -104,6 +104,8 @@ here 5 2 '--ranks 3 five' '.*' '.*'
 grep -q '^rank [02] of 3: rank 1 returned 5$' "$work/out" || { cat "$work/out"; bad=1; }
 here 1 2 '--ranks 2 post' 'sum 3 of 2' 'start: rank 1 returned 0 without waiting for all operations that it had posted'
 here 1 4 '--ranks 2 no' 'sum 3 of 2' "$refused" "$refused" 'start: rank [01] returned 1'
+without='sizes do not divide; pass a dpar_why to the call to learn more'
+here 1 2 '--ranks 1 require_text' 'sum 1 of 1' "$without"
 here 1 3 '--ranks 3 shrink' '.*' '.*' '.*'
 grep -q "^rank [01] of 2: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 here 1 2 '--ranks 2 silent' 'sum 3 of 2' 'rank [01] of 2: it failed without a message'

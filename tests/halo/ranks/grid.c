@@ -898,6 +898,50 @@ static void refused_counts(dpar_comm *c)
     CHECK_INT(c->status, DPAR_OK);
 }
 
+/* Makes grids of random cuts that only expected_count describes: without parts, and sometimes with
+ * parts that have no cells. */
+static void counts_without_parts(dpar_comm *c, uint64_t *lot)
+{
+    for (int round = 0; round < 40; round++) {
+        int64_t cuts[3][9];
+        int32_t parts[3], coord[DPAR_MAX_DIMS];
+        int left = c->size;
+        dpar_grid_desc d;
+        dpar_grid *g = NULL;
+        dpar_mesh mesh;
+        dpar_why why;
+        memset(&d, 0, sizeof d);
+        d.dims = 1 + below(lot, 3);
+        d.order = below(lot, 2);
+        d.halo = below(lot, 3);
+        for (int k = 0; k < d.dims; k++) {
+            const int some = k == d.dims - 1 ? left : 1 + below(lot, left);
+            parts[k] = left % some == 0 ? some : 1;
+            left /= parts[k];
+        }
+        CHECK_INT(dpar_mesh_init(&mesh, &"c b a"[2 * (3 - d.dims)], parts, d.order, 0, &why),
+                  DPAR_OK);
+        CHECK_INT(dpar_mesh_coords(&mesh, c->rank, coord), 1);
+        for (int k = 0; k < d.dims; k++) {
+            d.cells[k] = c->size + below(lot, 20);
+            cuts[k][0] = 0;
+            for (int p = 1; p < parts[k]; p++) {
+                const int64_t rest = d.cells[k] - cuts[k][p - 1];
+                cuts[k][p] = cuts[k][p - 1] + below(lot, (int)rest + 1);
+            }
+            cuts[k][parts[k]] = d.cells[k];
+            d.expected_count[k] = cuts[k][coord[k] + 1] - cuts[k][coord[k]];
+        }
+        CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+        for (int k = 0; k < d.dims; k++) {
+            CHECK_INT(g->parts[k], parts[k]);
+            CHECK_INT(g->first[k], cuts[k][coord[k]]);
+            CHECK_INT(g->count[k], d.expected_count[k]);
+        }
+        CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    }
+}
+
 static void refused_arrays(dpar_comm *c)
 {
     dpar_grid *g = ring(c, 1);
@@ -1085,6 +1129,8 @@ static void refused_starts(dpar_comm *c)
         CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
         u = block_within_a_page(8 * (size_t)(large + 2) * (size_t)dpar_type_bytes(d.type));
         if (i < 4 && malloc_is_known()) { /* integers may have any value */
+            CHECK_INT(dpar_grid_gather(g, u, u), DPAR_E_ARG);
+            says(c->why.text, "passes the beginning of a block of malloc for the whole array");
             CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
             says(c->why.text, "passes the beginning of a block of malloc for the whole array");
             CHECK_INT(dpar_grid_attach(g, u, d.type, NULL, &why), DPAR_E_ARG);
@@ -1312,6 +1358,7 @@ static int64_t many_plans(dpar_comm *c)
     float narrow[ARRAYS][5];
     uint64_t lot = 5;
     int64_t mistakes = 0;
+    memset(wide, 0, sizeof wide); /* what the stack has could look like a size of malloc */
     for (int i = 0; i < 2 * ARRAYS; i++) {
         CHECK_INT(dpar_grid_attach(g, wide[i] + 1, types[0], NULL, NULL), DPAR_OK);
         CHECK_INT(dpar_grid_attach(g, narrow[i / 2] + 1, types[1], NULL, NULL), DPAR_OK);
@@ -1532,6 +1579,7 @@ static int each(dpar_comm *c, void *arg)
     mistakes += swaps(c);
     refusals(c);
     refused_counts(c);
+    counts_without_parts(c, &lot);
     refused_arrays(c);
     refused_strides(c);
     refused_starts(c);
