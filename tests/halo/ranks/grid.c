@@ -830,6 +830,8 @@ static void refusals(dpar_comm *c)
     sprintf(word, "the fixed parts multiply to %d, which does not divide %d ranks",
             3 * (int)c->size, (int)c->size);
     refused(c, &d, DPAR_E_DIVIDE, word);
+    d = good, d.parts[0] = INT32_MAX, d.cuts[0] = cuts; /* cuts that do not exist are not read */
+    refused(c, &d, DPAR_E_DIVIDE, "desc.parts[0] is 2147483647, but there are");
     d = good, d.cuts[0] = cuts,
     refused(c, &d, DPAR_E_ARG, "desc.cuts[0] is set, but desc.parts[0] is 0");
     if (c->size == 2) {
