@@ -638,9 +638,10 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * Later ones cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
  * They fail with DPAR_E_ARG if an address is not that of an array of the grid, if it is inside
- * another array or twice in the list, or if an exchange of the array has begun and not ended. Only
- * the rank that passed it gets this error; the other ranks wait for it until the deadline. All
- * other errors are those of dpar_halo_plan_make and dpar_halo_plan_exchange.
+ * another array, or if it is twice in the list. They also do if an exchange of the array has begun
+ * and not ended. Only the rank that passed the address gets this error; the other ranks wait for it
+ * until the deadline. All other errors are those of dpar_halo_plan_make and
+ * dpar_halo_plan_exchange.
  *
  * If a rank calls another operation instead, such as a barrier, the result is DPAR_E_MISMATCH, and
  * the message says what each rank has called. The first exchange of a combination, and any exchange
