@@ -18504,10 +18504,11 @@ DPAR_API DPARI_COLD dpar_status dpar_all_reduce_location(dpar_comm *comm, dpar_l
     if (!comm) {
         return DPAR_E_ARG;
     }
-    if ((op != DPAR_MIN && op != DPAR_MAX) || count < 0 || (count > 0 && !pairs)) {
+    if ((op != DPAR_MIN && op != DPAR_MAX) || count < 0 || count > INT64_C(1) << 58 ||
+        (count > 0 && !pairs)) {
         return dpari_comm_wrong(comm,
                                 "dpar_all_reduce_location: op is %d; it must be DPAR_MIN or _MAX, "
-                                "count (%ld) at least 0, and pairs not NULL",
+                                "count (%ld) 0 to 2^58, and pairs not NULL",
                                 op, count);
     }
     for (int64_t at = 0; at < count && status == DPAR_OK; at += DPARI_LOCATIONS) {

@@ -483,8 +483,9 @@ typedef struct dpar_grid_desc {
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
      * parts or expected_count to those of your code, because dpar_grid_attach cannot check the
      * sizes of arrays. A dim may have more parts than cells, as on the coarse levels of a multigrid
-     * method. Ranks without cells make the same calls as the others, with a different address for
-     * each array, but their arrays are not touched. */
+     * method, but only if you set parts: dpar chooses no cut that leaves ranks without cells
+     * (DPAR_E_NONE). Ranks without cells make the same calls as the others, with a different
+     * address for each array, but their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
@@ -639,9 +640,10 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * Later ones cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
  * They fail with DPAR_E_ARG if an address is not that of an array of the grid, if it is inside
- * another array, or if an exchange of the array has begun and not ended. Only the rank that passed
- * it gets this error; the other ranks wait for it until the deadline. All other errors are those of
- * dpar_halo_plan_make and dpar_halo_plan_exchange.
+ * another array, or if it is twice in the list. They also do if an exchange of the array has begun
+ * and not ended. Only the rank that passed the address gets this error; the other ranks wait for it
+ * until the deadline. All other errors are those of dpar_halo_plan_make and
+ * dpar_halo_plan_exchange.
  *
  * If a rank calls another operation instead, such as a barrier, the result is DPAR_E_MISMATCH, and
  * the message says what each rank has called. The first exchange of a combination, and any exchange
@@ -688,7 +690,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
  * DPAR_HALO_AT_FACES. Afterwards all ranks that hold such a point have the result, with the same
  * bits. The values of halo cells that an exchange would fill are combined with those of the owners
  * of these cells, and are 0 afterwards. All other points are unchanged, as are halo cells beyond
- * walls and mirrors.
+ * mirrors and, unless desc.exchange_walls is set, beyond walls.
  *
  * If no dim has a halo, values are combined in the order of the blocks in space, the last dim
  * fastest. Otherwise the owner's value is the first, and those of other ranks follow in the order
@@ -8009,6 +8011,18 @@ static DPARI_COLD dpar_status dpari_gx_check_and_plan(const dpari_gx_set *set, d
     return dpari_gx_say(set->grid, status, &why);
 }
 
+/* True if another array of the list is the same as array i. */
+static int dpari_gx_is_twice(const dpari_gx_set *set, int32_t i)
+{
+    int32_t k;
+    for (k = 0; k < set->count; k++) {
+        if (k != i && set->list[k] == set->list[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_plan **plan)
 {
     dpari_gx *grid = set->grid;
@@ -8023,6 +8037,11 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
     }
     for (i = 0; i < set->count; i++) {
         if (found->stale || dpari_gx_bound(found, i) != set->list[i]) {
+            if (dpari_gx_is_twice(set, i)) { /* a new plan would be refused for this reason */
+                return dpari_comm_wrong(grid->head.comm,
+                                        "grid: array %d of the list of %d is in the list twice", i,
+                                        set->count);
+            }
             status = dpari_gx_bind_array(found, i, set->list[i]);
             if (status != DPAR_OK) {
                 return status;
@@ -8647,7 +8666,16 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
 static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
                                              dpari_gx **grid, dpar_why *why)
 {
-    dpar_status status = dpari_gx_new(desc, grid, why);
+    dpar_status status;
+    *grid = NULL;
+    for (int32_t d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (desc->cuts[d] && desc->parts[d] > comm->size) { /* so cuts may have fewer numbers */
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "grid: desc.parts[%d] is %d, but there are %d ranks", d,
+                             desc->parts[d], comm->size);
+        }
+    }
+    status = dpari_gx_new(desc, grid, why);
     if (status != DPAR_OK) {
         return status;
     }

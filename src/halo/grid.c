@@ -28,7 +28,16 @@
 static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
                                              dpari_gx **grid, dpar_why *why)
 {
-    dpar_status status = dpari_gx_new(desc, grid, why);
+    dpar_status status;
+    *grid = NULL;
+    for (int32_t d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (desc->cuts[d] && desc->parts[d] > comm->size) { /* so cuts may have fewer numbers */
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "grid: desc.parts[%d] is %d, but there are %d ranks", d,
+                             desc->parts[d], comm->size);
+        }
+    }
+    status = dpari_gx_new(desc, grid, why);
     if (status != DPAR_OK) {
         return status;
     }

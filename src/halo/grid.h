@@ -72,8 +72,9 @@ typedef struct dpar_grid_desc {
      * without a halo is then not cut if another dim has one. If you attach arrays of your own, set
      * parts or expected_count to those of your code, because dpar_grid_attach cannot check the
      * sizes of arrays. A dim may have more parts than cells, as on the coarse levels of a multigrid
-     * method. Ranks without cells make the same calls as the others, with a different address for
-     * each array, but their arrays are not touched. */
+     * method, but only if you set parts: dpar chooses no cut that leaves ranks without cells
+     * (DPAR_E_NONE). Ranks without cells make the same calls as the others, with a different
+     * address for each array, but their arrays are not touched. */
     int32_t parts[DPAR_MAX_DIMS];
     /* Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
      * consecutive ranks, as MPI_Cart_create does; DPAR_ORDER_FIRST_FASTEST those in dim 0. */
@@ -228,9 +229,10 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * Later ones cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
  * They fail with DPAR_E_ARG if an address is not that of an array of the grid, if it is inside
- * another array, or if an exchange of the array has begun and not ended. Only the rank that passed
- * it gets this error; the other ranks wait for it until the deadline. All other errors are those of
- * dpar_halo_plan_make and dpar_halo_plan_exchange.
+ * another array, or if it is twice in the list. They also do if an exchange of the array has begun
+ * and not ended. Only the rank that passed the address gets this error; the other ranks wait for it
+ * until the deadline. All other errors are those of dpar_halo_plan_make and
+ * dpar_halo_plan_exchange.
  *
  * If a rank calls another operation instead, such as a barrier, the result is DPAR_E_MISMATCH, and
  * the message says what each rank has called. The first exchange of a combination, and any exchange
@@ -277,7 +279,7 @@ DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
  * DPAR_HALO_AT_FACES. Afterwards all ranks that hold such a point have the result, with the same
  * bits. The values of halo cells that an exchange would fill are combined with those of the owners
  * of these cells, and are 0 afterwards. All other points are unchanged, as are halo cells beyond
- * walls and mirrors.
+ * mirrors and, unless desc.exchange_walls is set, beyond walls.
  *
  * If no dim has a halo, values are combined in the order of the blocks in space, the last dim
  * fastest. Otherwise the owner's value is the first, and those of other ranks follow in the order

@@ -366,6 +366,18 @@ static DPARI_COLD dpar_status dpari_gx_check_and_plan(const dpari_gx_set *set, d
     return dpari_gx_say(set->grid, status, &why);
 }
 
+/* True if another array of the list is the same as array i. */
+static int dpari_gx_is_twice(const dpari_gx_set *set, int32_t i)
+{
+    int32_t k;
+    for (k = 0; k < set->count; k++) {
+        if (k != i && set->list[k] == set->list[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_plan **plan)
 {
     dpari_gx *grid = set->grid;
@@ -380,6 +392,11 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
     }
     for (i = 0; i < set->count; i++) {
         if (found->stale || dpari_gx_bound(found, i) != set->list[i]) {
+            if (dpari_gx_is_twice(set, i)) { /* a new plan would be refused for this reason */
+                return dpari_comm_wrong(grid->head.comm,
+                                        "grid: array %d of the list of %d is in the list twice", i,
+                                        set->count);
+            }
             status = dpari_gx_bind_array(found, i, set->list[i]);
             if (status != DPAR_OK) {
                 return status;

@@ -159,6 +159,8 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
 {
     const int32_t parts = plan->head.parts[d], at = plan->head.coord[d];
     const int open = !plan->periodic[d] && parts == 1;
+    /* A cutoff of (high - low) / parts may exceed the width of a block by the rounding of cuts. */
+    const double rounding = 1e-15 * (desc->high[d] > -desc->low[d] ? desc->high[d] : -desc->low[d]);
     double *cuts = plan->cuts[d];
     int32_t i;
     for (i = 0; i <= parts; i++) {
@@ -184,7 +186,7 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
                 "cuts must ascend",
                 d, cuts[i], cuts[i + 1]);
         }
-        if (!open && desc->cutoff > cuts[i + 1] - cuts[i]) {
+        if (!open && desc->cutoff > cuts[i + 1] - cuts[i] + rounding) {
             return dpari_pp_wrong(
                 why,
                 "dpar_particles_make: cutoff %.9g is wider than block %d of dim %d, "

@@ -69,7 +69,7 @@ typedef struct dpar_particles_desc {
     const double *cuts[DPAR_PARTICLES_MAX_DIMS];
     double cutoff; /* how far ghosts may be from the block in each dim. With 0, the only ghosts are
                       particles exactly on a face. At most the width of the narrowest block in each
-                      dim that is periodic or cut */
+                      dim that is periodic or cut, apart from the rounding of that width */
     int32_t half;  /* 1 for ghosts from only one half of the blocks around (half lists, above) */
     int32_t tag;   /* of messages, as for dpar_send */
 } dpar_particles_desc;

@@ -472,6 +472,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
                                                       dpari_pt_both *both, dpar_why *why)
 {
     const int64_t ghosts = desc->ghost_count;
+    const int given = plan->given_owner || plan->has_layout;
     dpari_pt_mail mail;
     dpar_status status = DPAR_OK;
     int64_t *spare = (int64_t *)dpari_po_take(&both->pages, ghosts, 8, &status, why);
@@ -486,12 +487,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     if (status != DPAR_OK) {
         return status;
     }
-    if (plan->given_owner || plan->has_layout) {
-        status = dpari_pt_by_owner(plan, desc, owner, why);
-    } else if (plan->hashed) {
-        status = dpari_pt_by_directory(plan, desc, owner, to, why);
-    } else {
+    if (!plan->hashed && !plan->has_layout) { /* also finds first_id, which owners need, too */
         status = dpari_pt_by_range(plan, desc, owner, why);
+    } else if (!given) {
+        status = dpari_pt_by_directory(plan, desc, owner, to, why);
+    }
+    if (given && status == DPAR_OK) {
+        status = dpari_pt_by_owner(plan, desc, owner, why);
     }
     status = dpari_pt_open(&mail, plan->head.comm, owner, ghosts, 1, status, why);
     if (status == DPAR_OK) { /* round 3 */

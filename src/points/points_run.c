@@ -37,7 +37,7 @@ static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_po
     }
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
         field->component_stride > INT64_C(1) << 40 ||
-        (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
+        (field->component_stride <= 1 && field->stride > 0 && field->stride < n && all > 1)) {
         return dpari_comm_wrong(
             comm,
             "vector %d: stride %ld (0 to 2^31) or component_stride %ld (0 to 2^40) "

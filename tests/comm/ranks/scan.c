@@ -230,6 +230,7 @@ static void extremes(dpar_comm *c)
     CHECK_INT(dpar_all_reduce_location(c, &pair, 1, DPAR_SUM), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "op is 1") != NULL);
     CHECK_INT(dpar_all_reduce_location(c, &pair, -1, DPAR_MIN), DPAR_E_ARG);
+    CHECK_INT(dpar_all_reduce_location(c, &pair, (INT64_C(1) << 58) + 1, DPAR_MIN), DPAR_E_ARG);
     CHECK_INT(dpar_all_reduce_location(c, NULL, 1, DPAR_MIN), DPAR_E_ARG);
     CHECK_INT(dpar_all_reduce_location(NULL, &pair, 1, DPAR_MIN), DPAR_E_ARG);
     CHECK(isnan(dpar_min_location(NULL, 1.0, &index)));

@@ -830,6 +830,8 @@ static void refusals(dpar_comm *c)
     sprintf(word, "the fixed parts multiply to %d, which does not divide %d ranks",
             3 * (int)c->size, (int)c->size);
     refused(c, &d, DPAR_E_DIVIDE, word);
+    d = good, d.parts[0] = INT32_MAX, d.cuts[0] = cuts; /* cuts that do not exist are not read */
+    refused(c, &d, DPAR_E_DIVIDE, "desc.parts[0] is 2147483647, but there are");
     d = good, d.cuts[0] = cuts,
     refused(c, &d, DPAR_E_ARG, "desc.cuts[0] is set, but desc.parts[0] is 0");
     if (c->size == 2) {
@@ -1245,6 +1247,27 @@ static int64_t refused_by_the_second(dpar_comm *c)
     return mistakes;
 }
 
+/* Checks that a list with an array twice is refused, also if there is a plan for two such arrays.
+ */
+static void refused_twice(dpar_comm *c)
+{
+    dpar_grid *g = ring(c, 0);
+    double *u = (double *)dpar_grid_array(g, DPAR_F64, NULL);
+    double *v = (double *)dpar_grid_array(g, DPAR_F64, NULL);
+    void *both[2], *twice[2];
+    both[0] = u, both[1] = v;
+    twice[0] = twice[1] = v;
+    CHECK_INT(dpar_grid_reduce_many(g, twice, 2, DPAR_SUM), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_reduce_many(g, both, 2, DPAR_SUM), DPAR_OK);
+    CHECK_INT(dpar_grid_reduce_many(g, twice, 2, DPAR_SUM), DPAR_E_ARG);
+    says(c->why.text, "array 0 of the list of 2 is in the list twice");
+    twice[0] = twice[1] = u;
+    CHECK_INT(dpar_grid_reduce_many(g, twice, 2, DPAR_SUM), DPAR_E_ARG);
+    says(c->why.text, "array 1 of the list of 2 is in the list twice");
+    CHECK_INT(dpar_grid_reduce_many(g, both, 2, DPAR_SUM), DPAR_OK);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
 /* ---- arrays of the grid's type, which no rank attaches ---- */
 
 static int64_t of_a_type(dpar_comm *c)
@@ -1584,6 +1607,7 @@ static int each(dpar_comm *c, void *arg)
     refused_strides(c);
     refused_starts(c);
     mistakes += refused_places(c);
+    refused_twice(c);
     mistakes += refused_by_the_second(c);
     mistakes += of_a_type(c);
     mistakes += two_plans(c);

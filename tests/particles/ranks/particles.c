@@ -643,6 +643,27 @@ static void wrong_descriptions(dpar_comm *c)
     }
 }
 
+/* Checks that the cutoff may be the width of a block, also if that is rounded. */
+static void cutoff_of_a_block(dpar_comm *c)
+{
+    dpar_particles *p = NULL;
+    dpar_particles_desc desc = {0};
+    dpar_why why;
+    int low;
+    for (low = -4; low <= 4; low++) {
+        desc.dims = 1;
+        desc.low[0] = low;
+        desc.high[0] = low + 2;
+        desc.periodic[0] = 1;
+        desc.cutoff = (desc.high[0] - desc.low[0]) / c->size;
+        CHECK_INT(dpar_particles_make(c, &desc, &p, &why), DPAR_OK);
+        CHECK_INT(dpar_particles_free(p), DPAR_OK);
+        p = NULL;
+        desc.cutoff *= 1.0 + 1e-12;
+        refuse(c, &desc, DPAR_E_ARG, "is wider than block");
+    }
+}
+
 static void wrong_calls(dpar_comm *c)
 {
     dpar_particles_desc desc = {0};
@@ -715,6 +736,7 @@ static int test(dpar_comm *c, void *arg)
     int k;
     (void)arg;
     wrong_descriptions(c);
+    cutoff_of_a_block(c);
     wrong_calls(c);
     for (k = 0; k < rounds && all_sum(c, failures()) == 0; k++) {
         one_world(c, (uint64_t)(k * 7919 + 11 + c->size));

@@ -13,7 +13,9 @@ enum { IDS = 60, GHOSTS = 40, RANKS = 8, VECTORS = 3, COMPONENTS = 3 };
 enum { BY_DIRECTORY, BY_RANGE, BY_OWNER, BY_RULE, BY_LISTS, KINDS };
 
 typedef struct world {
-    int ranks, kind, order, given; /* given: own ids are listed, of a kind that need not be */
+    /* given: with 1 own ids are listed, of a kind that need not be; with 2 the owners of
+     * consecutive ids are passed */
+    int ranks, kind, order, given;
     int64_t own[RANKS], ghosts[RANKS], whole;
     int64_t own_id[RANKS][IDS], ghost_id[RANKS][GHOSTS];
     int32_t owner[RANKS][GHOSTS], owner_at[RANKS][GHOSTS]; /* and the place in the owner's values */
@@ -130,7 +132,7 @@ static void build(world *w, int ranks, int kind, uint64_t *seed)
     w->ranks = ranks;
     w->kind = kind;
     w->order = kind == BY_LISTS ? DPAR_POINTS_ORDER_GIVEN : (int)lot_below(seed, 2);
-    w->given = (int)lot_below(seed, 2);
+    w->given = (int)lot_below(seed, 4);
     if (kind == BY_RULE) {
         deal_by_rule(w, seed);
     } else {
@@ -190,8 +192,9 @@ static void describe(const world *w, int me, both_sides *b, dpar_points_desc *d)
         return;
     }
     d->ghost_id = w->ghost_id[me];
-    d->own_id = w->kind == BY_DIRECTORY || w->kind == BY_OWNER || w->given ? w->own_id[me] : NULL;
-    d->owner = w->kind == BY_OWNER ? w->owner[me] : NULL;
+    d->own_id =
+        w->kind == BY_DIRECTORY || w->kind == BY_OWNER || w->given & 1 ? w->own_id[me] : NULL;
+    d->owner = w->kind == BY_OWNER || (w->kind == BY_RANGE && w->given & 2) ? w->owner[me] : NULL;
     d->layout = w->kind == BY_RULE ? &w->rule : NULL;
 }
 
@@ -774,6 +777,30 @@ static void refused_again(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
+/* Checks vectors of planes, whose length is the number of values: 2 on rank 0, and 1 or none on the
+ * others. */
+static void short_planes(dpar_comm *c)
+{
+    const int64_t ghost[1] = {1}, own = c->rank < 2, ghosts = c->rank == 0 && c->size > 1;
+    double x[4] = {10.0, 20.0, 30.0, 40.0};
+    dpar_points_field v;
+    dpar_points *p = NULL;
+    dpar_why why;
+    memset(&v, 0, sizeof v);
+    CHECK_INT(make_by_ids(c, NULL, own, ghost, ghosts, &p, &why), DPAR_OK);
+    if (!p) {
+        return;
+    }
+    v.type = DPAR_F64;
+    v.components = 2;
+    v.stride = 1;
+    v.component_stride = own + ghosts;
+    v.data = x;
+    CHECK_INT(dpar_points_exchange_many(p, &v, 1), DPAR_OK);
+    CHECK(ghosts == 0 || (x[0] == 10.0 && x[1] == 10.0 && x[2] == 30.0 && x[3] == 20.0));
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
 static void rows(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size}, begin[6] = {0, 2, 2, 3, 5, 6};
@@ -987,6 +1014,7 @@ static int test(dpar_comm *c, void *arg)
     wrong_calls(c);
     refused_again(c);
     rows(c);
+    short_planes(c);
     full(c);
     long_run(c);
     again(c);
