@@ -1346,7 +1346,7 @@ module dpar
         integer(c_int32_t) :: tag = 0
         ! How ranks are numbered in the grid.
         integer(c_int32_t) :: rank_order = 0
-        ! 1: the last parts of a dim have one point more, as in 2DECOMP and P3DFFT.
+        ! 1 gives the last parts of a dim one point more, as 2DECOMP and P3DFFT do.
         integer(c_int32_t) :: last_larger = 0
     end type
 

@@ -47,7 +47,8 @@ DPARI_INTERNAL void dpari_pencil_pack_strides(const dpari_pencil_cut *cut, int32
 DPARI_INTERNAL dpari_pencil_box dpari_pencil_box_of(const dpari_pencil_cut *cut, int32_t rank,
                                                     int32_t axis)
 {
-    const int32_t fast = cut->rank_order == DPAR_ORDER_LAST_FASTEST; /* index in the grid */
+    /* the number of the grid, 0 or 1, in whose direction consecutive ranks are neighbours */
+    const int32_t fast = cut->rank_order == DPAR_ORDER_LAST_FASTEST ? 1 : 0;
     dpari_pencil_box box;
     int64_t points = 1;
     int32_t at[2], d;
@@ -57,7 +58,7 @@ DPARI_INTERNAL dpari_pencil_box dpari_pencil_box_of(const dpari_pencil_cut *cut,
         const int32_t by = dpari_pencil_cut_by(axis, d);
         box.first[d] = 0;
         box.count[d] = cut->size[d];
-        if (by >= 0) { /* if the last parts are larger, counts parts and points from the end */
+        if (by >= 0) { /* with last_larger, parts and points are counted from the end of the dim */
             const int32_t part = cut->last_larger ? cut->grid[by] - 1 - at[by] : at[by];
             (void)dpar_split_range(DPAR_SPLIT_EVEN, cut->size[d], cut->grid[by], part,
                                    &box.first[d], &box.count[d]);
