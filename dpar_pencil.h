@@ -92,8 +92,10 @@
  *
  * A transpose between 2 and 1 thus involves the grid[1] ranks in a row of the grid. One between 1
  * and 0 involves the grid[0] ranks in a column. Rank r is in row r / grid[1] and column
- * r % grid[1]. A grid of P x 1 gives slabs: pencils along 2 and along 1 then have the same points.
- * Dims are cut as by DPAR_SPLIT_EVEN.
+ * r % grid[1]. With DPAR_ORDER_FIRST_FASTEST as desc.rank_order it is in row r % grid[0] and column
+ * r / grid[0]. A grid of P x 1 gives slabs: pencils along 2 and along 1 then have the same points.
+ * Dims are cut as by DPAR_SPLIT_EVEN: if a dim has n points and p parts, the first n % p parts have
+ * one point more than the others. With desc.last_larger these are the last n % p parts.
  *
  *     dpar_pencil_desc desc = {0};
  *     desc.size[0] = nz; desc.size[1] = ny; desc.size[2] = nx;
@@ -135,6 +137,13 @@ typedef struct dpar_pencil_desc {
                            rule, with 20 transposes each, and takes the fastest */
     int32_t tag;        /* of the messages; your own messages between begin and end must have
                            another one */
+    /* How ranks are numbered in the grid. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in a row
+     * consecutive ranks, and DPAR_ORDER_FIRST_FASTEST neighbours in a column. The second is what
+     * 2DECOMP does: its grid p_row x p_col is the transpose of this one, so grid is {p_col, p_row}.
+     */
+    int32_t rank_order;
+    int32_t last_larger; /* 1 gives the last parts of a dim one point more, as 2DECOMP and P3DFFT
+                            do; 0 the first parts */
 } dpar_pencil_desc;
 
 /* Pencils of an array. All fields are read-only. */
@@ -240,7 +249,9 @@ typedef struct dpari_pencil_cut {
     int64_t size[3];
     int64_t point; /* bytes */
     int32_t grid[2];
-    int32_t order; /* DPAR_PENCIL_x */
+    int32_t order;       /* DPAR_PENCIL_x */
+    int32_t rank_order;  /* DPAR_ORDER_x */
+    int32_t last_larger; /* 1 if the last parts of a dim have one point more */
 } dpari_pencil_cut;
 
 /* The points of a rank's pencil; all counts are 0 if there are none. Strides are in points. */
@@ -843,17 +854,24 @@ DPARI_INTERNAL void dpari_pencil_pack_strides(const dpari_pencil_cut *cut, int32
 DPARI_INTERNAL dpari_pencil_box dpari_pencil_box_of(const dpari_pencil_cut *cut, int32_t rank,
                                                     int32_t axis)
 {
-    const int32_t at[2] = {rank / cut->grid[1], rank % cut->grid[1]};
+    /* the number of the grid, 0 or 1, in whose direction consecutive ranks are neighbours */
+    const int32_t fast = cut->rank_order == DPAR_ORDER_LAST_FASTEST ? 1 : 0;
     dpari_pencil_box box;
     int64_t points = 1;
-    int32_t d;
+    int32_t at[2], d;
+    at[fast] = rank % cut->grid[fast];
+    at[1 - fast] = rank / cut->grid[fast];
     for (d = 0; d < 3; d++) {
         const int32_t by = dpari_pencil_cut_by(axis, d);
         box.first[d] = 0;
         box.count[d] = cut->size[d];
-        if (by >= 0) {
-            (void)dpar_split_range(DPAR_SPLIT_EVEN, cut->size[d], cut->grid[by], at[by],
+        if (by >= 0) { /* with last_larger, parts and points are counted from the end of the dim */
+            const int32_t part = cut->last_larger ? cut->grid[by] - 1 - at[by] : at[by];
+            (void)dpar_split_range(DPAR_SPLIT_EVEN, cut->size[d], cut->grid[by], part,
                                    &box.first[d], &box.count[d]);
+            if (cut->last_larger) {
+                box.first[d] = cut->size[d] - box.first[d] - box.count[d];
+            }
         }
         points *= box.count[d];
     }
@@ -880,8 +898,8 @@ DPARI_INTERNAL int64_t dpari_pencil_common(const dpari_pencil_box *a, const dpar
 }
 
 /* Returns the cost of a grid, in points: those in the three pencils of the busiest rank, and those
- * that it sends in transposes from 2 to 1 and from 1 to 0, with its messages. This is rank 0, which
- * has the largest part of each dim. */
+ * that it sends in transposes from 2 to 1 and from 1 to 0, with its messages. This is the rank with
+ * the largest part of each dim: rank 0, or the last one. */
 static int64_t dpari_pencil_grid_cost(const dpari_pencil_cut *cut, int32_t g0, int32_t g1)
 {
     const int64_t *size = cut->size;
@@ -1305,6 +1323,15 @@ static dpar_status dpari_pencil_check_kind(const dpar_comm *comm, const dpar_pen
                            "measure 0 or 1, and tag 0 or more",
                            desc->order, desc->measure, desc->tag);
     }
+    if ((desc->rank_order != DPAR_ORDER_LAST_FASTEST &&
+         desc->rank_order != DPAR_ORDER_FIRST_FASTEST) ||
+        !dpari_is_flag(desc->last_larger)) {
+        return dpari_wrong(
+            why,
+            "pencil: rank_order %d, last_larger %d: rank_order must be DPAR_ORDER_x, "
+            "and last_larger 0 or 1",
+            desc->rank_order, desc->last_larger);
+    }
     if (comm->mem && !comm->node && !dpari_world_of(comm)) {
         return dpari_wrong(
             why, "pencil: arrays are in the host's memory, but comm sends a device's memory");
@@ -1325,6 +1352,8 @@ static dpar_status dpari_pencil_check_desc(const dpar_comm *comm, const dpar_pen
     }
     cut->point = dpar_type_bytes(desc->type) * (int64_t)dpari_most(desc->components, 1);
     cut->order = desc->order;
+    cut->rank_order = desc->rank_order;
+    cut->last_larger = desc->last_larger;
     if (size[0] < 1 || size[1] < 1 || size[2] < 1) {
         return dpari_wrong(why, "pencil: size is %ld x %ld x %ld, but each must be at least 1",
                            size[0], size[1], size[2]);
@@ -1364,6 +1393,8 @@ static DPARI_COLD void dpari_pencil_state(dpari_facts *facts, const void *given)
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "measure", 0, desc->measure);
     dpari_fact(facts, "tag", 0, desc->tag);
+    dpari_fact(facts, "rank_order", 0, desc->rank_order);
+    dpari_fact(facts, "last_larger", 0, desc->last_larger);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */

@@ -1344,6 +1344,10 @@ module dpar
         integer(c_int32_t) :: measure = 0
         ! of the messages; your own messages between begin and end must have another one
         integer(c_int32_t) :: tag = 0
+        ! How ranks are numbered in the grid.
+        integer(c_int32_t) :: rank_order = 0
+        ! 1 gives the last parts of a dim one point more, as 2DECOMP and P3DFFT do.
+        integer(c_int32_t) :: last_larger = 0
     end type
 
     ! Pencils of an array. All fields are read-only.
@@ -3239,6 +3243,21 @@ module dpar
     end interface
 
     private :: dpar_grid_desc_init_halo, dpar_grid_desc_init_halos
+
+    ! Ends the job with the message if a call has failed (dpar_comm.h):
+    !     call dpar_require(world, dpar_grid_exchange(grid, c_loc(u(1, 1))))
+    ! comm is c_null_ptr if the call makes or frees the communicator; then pass the call's why:
+    !     status = dpar_mpi_make(MPI_COMM_WORLD, comm=world, why=why)
+    !     call dpar_require(c_null_ptr, status, why)
+    interface
+        subroutine dpar_require(comm, status, why) bind(c)
+            import :: c_ptr, c_int32_t, dpar_why
+            type(c_ptr), value :: comm
+            integer(c_int32_t), value :: status
+            type(dpar_why), intent(in), optional :: why
+        end subroutine
+    end interface
+
     private :: dpar_grid_attach_complex_f64, dpar_grid_attach_complex_f32
     private :: dpar_grid_attach_pairs, dpar_sum_complex_f64, dpar_sum_complex_f32
     private :: dpar_string_of_why, dpar_string_of_pointer, dpar_string_of_characters

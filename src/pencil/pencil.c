@@ -39,6 +39,15 @@ static dpar_status dpari_pencil_check_kind(const dpar_comm *comm, const dpar_pen
                            "measure 0 or 1, and tag 0 or more",
                            desc->order, desc->measure, desc->tag);
     }
+    if ((desc->rank_order != DPAR_ORDER_LAST_FASTEST &&
+         desc->rank_order != DPAR_ORDER_FIRST_FASTEST) ||
+        !dpari_is_flag(desc->last_larger)) {
+        return dpari_wrong(
+            why,
+            "pencil: rank_order %d, last_larger %d: rank_order must be DPAR_ORDER_x, "
+            "and last_larger 0 or 1",
+            desc->rank_order, desc->last_larger);
+    }
     if (comm->mem && !comm->node && !dpari_world_of(comm)) {
         return dpari_wrong(
             why, "pencil: arrays are in the host's memory, but comm sends a device's memory");
@@ -59,6 +68,8 @@ static dpar_status dpari_pencil_check_desc(const dpar_comm *comm, const dpar_pen
     }
     cut->point = dpar_type_bytes(desc->type) * (int64_t)dpari_most(desc->components, 1);
     cut->order = desc->order;
+    cut->rank_order = desc->rank_order;
+    cut->last_larger = desc->last_larger;
     if (size[0] < 1 || size[1] < 1 || size[2] < 1) {
         return dpari_wrong(why, "pencil: size is %ld x %ld x %ld, but each must be at least 1",
                            size[0], size[1], size[2]);
@@ -98,6 +109,8 @@ static DPARI_COLD void dpari_pencil_state(dpari_facts *facts, const void *given)
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "measure", 0, desc->measure);
     dpari_fact(facts, "tag", 0, desc->tag);
+    dpari_fact(facts, "rank_order", 0, desc->rank_order);
+    dpari_fact(facts, "last_larger", 0, desc->last_larger);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */

@@ -13,8 +13,10 @@
  *
  * A transpose between 2 and 1 thus involves the grid[1] ranks in a row of the grid. One between 1
  * and 0 involves the grid[0] ranks in a column. Rank r is in row r / grid[1] and column
- * r % grid[1]. A grid of P x 1 gives slabs: pencils along 2 and along 1 then have the same points.
- * Dims are cut as by DPAR_SPLIT_EVEN.
+ * r % grid[1]. With DPAR_ORDER_FIRST_FASTEST as desc.rank_order it is in row r % grid[0] and column
+ * r / grid[0]. A grid of P x 1 gives slabs: pencils along 2 and along 1 then have the same points.
+ * Dims are cut as by DPAR_SPLIT_EVEN: if a dim has n points and p parts, the first n % p parts have
+ * one point more than the others. With desc.last_larger these are the last n % p parts.
  *
  *     dpar_pencil_desc desc = {0};
  *     desc.size[0] = nz; desc.size[1] = ny; desc.size[2] = nx;
@@ -60,6 +62,13 @@ typedef struct dpar_pencil_desc {
                            rule, with 20 transposes each, and takes the fastest */
     int32_t tag;        /* of the messages; your own messages between begin and end must have
                            another one */
+    /* How ranks are numbered in the grid. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in a row
+     * consecutive ranks, and DPAR_ORDER_FIRST_FASTEST neighbours in a column. The second is what
+     * 2DECOMP does: its grid p_row x p_col is the transpose of this one, so grid is {p_col, p_row}.
+     */
+    int32_t rank_order;
+    int32_t last_larger; /* 1 gives the last parts of a dim one point more, as 2DECOMP and P3DFFT
+                            do; 0 the first parts */
 } dpar_pencil_desc;
 
 /* Pencils of an array. All fields are read-only. */

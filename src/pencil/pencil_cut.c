@@ -47,17 +47,24 @@ DPARI_INTERNAL void dpari_pencil_pack_strides(const dpari_pencil_cut *cut, int32
 DPARI_INTERNAL dpari_pencil_box dpari_pencil_box_of(const dpari_pencil_cut *cut, int32_t rank,
                                                     int32_t axis)
 {
-    const int32_t at[2] = {rank / cut->grid[1], rank % cut->grid[1]};
+    /* the number of the grid, 0 or 1, in whose direction consecutive ranks are neighbours */
+    const int32_t fast = cut->rank_order == DPAR_ORDER_LAST_FASTEST ? 1 : 0;
     dpari_pencil_box box;
     int64_t points = 1;
-    int32_t d;
+    int32_t at[2], d;
+    at[fast] = rank % cut->grid[fast];
+    at[1 - fast] = rank / cut->grid[fast];
     for (d = 0; d < 3; d++) {
         const int32_t by = dpari_pencil_cut_by(axis, d);
         box.first[d] = 0;
         box.count[d] = cut->size[d];
-        if (by >= 0) {
-            (void)dpar_split_range(DPAR_SPLIT_EVEN, cut->size[d], cut->grid[by], at[by],
+        if (by >= 0) { /* with last_larger, parts and points are counted from the end of the dim */
+            const int32_t part = cut->last_larger ? cut->grid[by] - 1 - at[by] : at[by];
+            (void)dpar_split_range(DPAR_SPLIT_EVEN, cut->size[d], cut->grid[by], part,
                                    &box.first[d], &box.count[d]);
+            if (cut->last_larger) {
+                box.first[d] = cut->size[d] - box.first[d] - box.count[d];
+            }
         }
         points *= box.count[d];
     }
@@ -84,8 +91,8 @@ DPARI_INTERNAL int64_t dpari_pencil_common(const dpari_pencil_box *a, const dpar
 }
 
 /* Returns the cost of a grid, in points: those in the three pencils of the busiest rank, and those
- * that it sends in transposes from 2 to 1 and from 1 to 0, with its messages. This is rank 0, which
- * has the largest part of each dim. */
+ * that it sends in transposes from 2 to 1 and from 1 to 0, with its messages. This is the rank with
+ * the largest part of each dim: rank 0, or the last one. */
 static int64_t dpari_pencil_grid_cost(const dpari_pencil_cut *cut, int32_t g0, int32_t g1)
 {
     const int64_t *size = cut->size;

@@ -18,7 +18,9 @@ typedef struct dpari_pencil_cut {
     int64_t size[3];
     int64_t point; /* bytes */
     int32_t grid[2];
-    int32_t order; /* DPAR_PENCIL_x */
+    int32_t order;       /* DPAR_PENCIL_x */
+    int32_t rank_order;  /* DPAR_ORDER_x */
+    int32_t last_larger; /* 1 if the last parts of a dim have one point more */
 } dpari_pencil_cut;
 
 /* The points of a rank's pencil; all counts are 0 if there are none. Strides are in points. */

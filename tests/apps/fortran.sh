@@ -196,14 +196,23 @@ program old
     type(dpar_why) :: why
     complex(c_double_complex), target :: psi(0:4, 0:5)
     if (dpar_init(world, why=why) < 0) stop 1
-    if (dpar_grid_make(world, dpar_grid_desc_init((/ 3, 4 /), 1), grid) < 0) stop 2
-    if (dpar_grid_attach_complex(grid, psi(1, 1)) < 0) stop 3
-    if (dpar_grid_free(grid) < 0 .or. dpar_comm_free(world) < 0) stop 4
+    call dpar_require(world, dpar_grid_make(world, dpar_grid_desc_init((/ 3, 4 /), 1), grid))
+    call dpar_require(world, dpar_grid_attach_complex(grid, psi(1, 1)))
+    if (dpar_grid_free(grid) < 0) stop 4
+    if (command_argument_count() > 0) then ! prints its message and ends
+        call dpar_require(world, dpar_grid_make(world, dpar_grid_desc_init((/ 3, -4 /), 1), grid))
+        stop 5
+    end if
+    if (dpar_comm_free(world) < 0) stop 6
 end program
 F
 for standard in f2003 f2008; do
     try gfortran "-std=$standard" -Wall -Werror old.f90 dpar_f.o dpar.o -o old
     try timeout 60 ./old
+    status=0
+    timeout 60 ./old refused > old.txt 2>&1 || status=$?
+    try test "$status" = 1
+    try grep -q 'cells\[0\]' old.txt
 done
 table
 for suffix in $mpis; do

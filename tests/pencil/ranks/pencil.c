@@ -12,12 +12,12 @@ enum { EDGE = 64 }; /* bytes before and after each array that must not change */
 /* ---- the oracle ------------------------------------------------------------------------------ */
 
 /* Returns the part that owns element i of n in a balanced cut, by counting through the parts. */
-static int32_t part_of(int64_t n, int32_t parts, int64_t i)
+static int32_t part_of(int64_t n, int32_t parts, int32_t last_larger, int64_t i)
 {
     int64_t end = 0;
     int32_t p = 0;
     for (p = 0; p < parts; p++) {
-        end += n / parts + (p < n % parts);
+        end += n / parts + (last_larger ? p >= parts - n % parts : p < n % parts);
         if (i < end) {
             return p;
         }
@@ -25,13 +25,18 @@ static int32_t part_of(int64_t n, int32_t parts, int64_t i)
     return -1;
 }
 
-/* True if a rank has a point in its pencil along `axis`, by the table in pencil.h. */
-static int has_point(const dpar_pencil *p, int32_t rank, int32_t axis, const int64_t *index)
+/* True if this rank has a point in its pencil along `axis`, by the table in pencil.h. */
+static int has_point(const dpar_pencil *p, const dpar_pencil_desc *desc, int32_t axis,
+                     const int64_t *index)
 {
-    const int32_t row = rank / p->grid[1], column = rank % p->grid[1];
     const int32_t by_row = axis == 0 ? 1 : 0, by_column = axis == 2 ? 1 : 2;
-    return part_of(p->size[by_row], p->grid[0], index[by_row]) == row &&
-           part_of(p->size[by_column], p->grid[1], index[by_column]) == column;
+    const int32_t row = part_of(p->size[by_row], p->grid[0], desc->last_larger, index[by_row]);
+    const int32_t column =
+        part_of(p->size[by_column], p->grid[1], desc->last_larger, index[by_column]);
+    if (desc->rank_order == DPAR_ORDER_FIRST_FASTEST) {
+        return p->comm->rank == column * p->grid[0] + row;
+    }
+    return p->comm->rank == row * p->grid[1] + column;
 }
 
 static unsigned char byte_of(const dpar_pencil *p, const int64_t *index, int64_t byte,
@@ -42,17 +47,17 @@ static unsigned char byte_of(const dpar_pencil *p, const int64_t *index, int64_t
 }
 
 /* Visits the points of a pencil in the order of memory. Fills the array, or counts wrong bytes. */
-static int64_t visit(const dpar_pencil *p, int32_t order, int32_t axis, int64_t point,
-                     unsigned char *at, uint32_t salt, int fills)
+static int64_t visit(const dpar_pencil *p, const dpar_pencil_desc *desc, int32_t axis,
+                     int64_t point, unsigned char *at, uint32_t salt, int fills)
 {
     const int32_t dims[3][3] = {{1, 2, 0}, {0, 2, 1}, {0, 1, 2}};
-    const int32_t *dim = dims[order == DPAR_PENCIL_AXIS_LAST ? axis : 2];
+    const int32_t *dim = dims[desc->order == DPAR_PENCIL_AXIS_LAST ? axis : 2];
     int64_t index[3], k, wrong = 0, n = 0;
     int64_t *i = &index[dim[0]], *j = &index[dim[1]], *l = &index[dim[2]];
     for (*i = 0; *i < p->size[dim[0]]; ++*i) {
         for (*j = 0; *j < p->size[dim[1]]; ++*j) {
             for (*l = 0; *l < p->size[dim[2]]; ++*l) {
-                if (!has_point(p, p->comm->rank, axis, index)) {
+                if (!has_point(p, desc, axis, index)) {
                     continue;
                 }
                 for (k = 0; k < point; k++, n++) {
@@ -69,14 +74,14 @@ static int64_t visit(const dpar_pencil *p, int32_t order, int32_t axis, int64_t 
 }
 
 /* Counts mistakes of dpar_pencil_box. */
-static int64_t check_boxes(const dpar_pencil *p, int32_t order)
+static int64_t check_boxes(const dpar_pencil *p, const dpar_pencil_desc *desc)
 {
     int64_t first[3], count[3], stride[3], index[3], wrong = 0, inside;
     int32_t axis, d;
     for (axis = 0; axis < 3; axis++) {
         wrong += dpar_pencil_box(p, axis, first, count, stride) != DPAR_OK;
         wrong += count[0] * count[1] * count[2] > 0 && count[axis] != p->size[axis];
-        if (order == DPAR_PENCIL_AXIS_LAST && count[axis] > 0) {
+        if (desc->order == DPAR_PENCIL_AXIS_LAST && count[axis] > 0) {
             wrong += stride[axis] != 1;
         }
         for (index[0] = 0; index[0] < p->size[0]; index[0]++) {
@@ -86,7 +91,7 @@ static int64_t check_boxes(const dpar_pencil *p, int32_t order)
                     for (d = 0; d < 3; d++) {
                         inside &= index[d] >= first[d] && index[d] < first[d] + count[d];
                     }
-                    wrong += inside != has_point(p, p->comm->rank, axis, index);
+                    wrong += inside != has_point(p, desc, axis, index);
                 }
             }
         }
@@ -129,7 +134,7 @@ static void drop(dpar_comm *c, guarded *g)
 }
 
 /* Transposes between random axes. Returns the number of wrong bytes. */
-static int64_t transposes(dpar_comm *c, dpar_pencil *p, int32_t order, int64_t point,
+static int64_t transposes(dpar_comm *c, dpar_pencil *p, const dpar_pencil_desc *desc, int64_t point,
                           uint64_t *seed)
 {
     uint64_t mine = *seed + 77u * (uint64_t)c->rank; /* ranks may differ in their arrays */
@@ -139,7 +144,7 @@ static int64_t transposes(dpar_comm *c, dpar_pencil *p, int32_t order, int64_t p
     const int steps = 4 + (int)lot_below(seed, 4);
     array[0] = guard(c, p, (int)lot_below(&mine, 2));
     array[1] = guard(c, p, (int)lot_below(&mine, 2));
-    wrong += visit(p, order, from, point, array[0].at, 1u, 1);
+    wrong += visit(p, desc, from, point, array[0].at, 1u, 1);
     for (step = 0; step < steps; step++) {
         const guarded *in = &array[step % 2], *out = &array[(step + 1) % 2];
         to = (from + 1 + (int32_t)lot_below(seed, 2)) % 3;
@@ -155,8 +160,8 @@ static int64_t transposes(dpar_comm *c, dpar_pencil *p, int32_t order, int64_t p
             wrong += st < 0;
             wrong += dpar_pencil_end(p) != DPAR_OK;
         }
-        wrong += visit(p, order, to, point, out->at, 1u, 0);
-        wrong += visit(p, order, from, point, in->at, 1u, 0);
+        wrong += visit(p, desc, to, point, out->at, 1u, 0);
+        wrong += visit(p, desc, from, point, in->at, 1u, 0);
         for (k = 0; k < EDGE; k++) {
             wrong += out->whole[k] != 0x5a || out->at[p->bytes[to] + k] != 0x5a;
         }
@@ -184,6 +189,8 @@ static dpar_pencil_desc random_desc(const dpar_comm *c, uint64_t *seed)
     desc.order = (int32_t)lot_below(seed, 2);
     desc.measure = lot_below(seed, 16) == 0;
     desc.tag = (int32_t)lot_below(seed, 3);
+    desc.rank_order = (int32_t)lot_below(seed, 2);
+    desc.last_larger = (int32_t)lot_below(seed, 2);
     if (whole != 1) {
         do {
             desc.grid[0] = 1 + (int32_t)lot_below(seed, c->size);
@@ -212,13 +219,14 @@ static int64_t random_worlds(dpar_comm *c)
             return wrong + 1;
         }
         CHECK_INT(p->grid[0] * p->grid[1], c->size);
-        bad = check_boxes(p, desc.order) + transposes(c, p, desc.order, point, &seed);
+        bad = check_boxes(p, &desc) + transposes(c, p, &desc, point, &seed);
         if (bad != 0) {
             printf("    world %d, rank %d: %lld wrong: %lld x %lld x %lld over %d x %d, order %d, "
-                   "%lld bytes\n",
+                   "rank_order %d, last_larger %d, %lld bytes\n",
                    i, (int)c->rank, (long long)bad, (long long)desc.size[0],
                    (long long)desc.size[1], (long long)desc.size[2], (int)p->grid[0],
-                   (int)p->grid[1], (int)desc.order, (long long)point);
+                   (int)p->grid[1], (int)desc.order, (int)desc.rank_order, (int)desc.last_larger,
+                   (long long)point);
         }
         wrong += bad;
         CHECK_INT(dpar_pencil_free(p), DPAR_OK);
@@ -229,32 +237,32 @@ static int64_t random_worlds(dpar_comm *c)
 /* The arrays of dpar_pencil_array, and two plans in progress at a time. */
 static int64_t two_plans(dpar_comm *c)
 {
-    dpar_pencil_desc desc;
+    dpar_pencil_desc desc[2];
     dpar_pencil *p[2] = {NULL, NULL};
     unsigned char *a[2], *b[2];
     int64_t wrong = 0;
     int i;
-    memset(&desc, 0, sizeof desc);
-    desc.size[0] = 7;
-    desc.size[1] = 6;
-    desc.size[2] = 9;
-    desc.type = DPAR_F64;
-    desc.components = 2;
+    memset(desc, 0, sizeof desc);
     for (i = 0; i < 2; i++) {
-        desc.order = i;
-        desc.tag = i;
-        CHECK_INT(dpar_pencil_make(c, &desc, &p[i], NULL), DPAR_OK);
+        desc[i].size[0] = 7;
+        desc[i].size[1] = 6;
+        desc[i].size[2] = 9;
+        desc[i].type = DPAR_F64;
+        desc[i].components = 2;
+        desc[i].order = i;
+        desc[i].tag = i;
+        CHECK_INT(dpar_pencil_make(c, &desc[i], &p[i], NULL), DPAR_OK);
         a[i] = (unsigned char *)dpar_pencil_array(p[i]);
         b[i] = (unsigned char *)dpar_pencil_array(p[i]);
         CHECK(a[i] != NULL && b[i] != NULL);
-        visit(p[i], i, 2, 16, a[i], (uint32_t)i, 1);
+        visit(p[i], &desc[i], 2, 16, a[i], (uint32_t)i, 1);
     }
     for (i = 0; i < 2; i++) {
         CHECK_INT(dpar_pencil_begin(p[i], 2, 0, a[i], b[i]), DPAR_OK);
     }
     for (i = 1; i >= 0; i--) {
         CHECK_INT(dpar_pencil_end(p[i]), DPAR_OK);
-        wrong += visit(p[i], i, 0, 16, b[i], (uint32_t)i, 0);
+        wrong += visit(p[i], &desc[i], 0, 16, b[i], (uint32_t)i, 0);
     }
     for (i = 0; i < 2; i++) {
         CHECK_INT(dpar_pencil_free(p[i]), DPAR_OK);
@@ -304,6 +312,8 @@ static void refused_descs(dpar_comm *c)
     REFUSED_DESC(desc.order = 2, DPAR_E_ARG, "order 2");
     REFUSED_DESC(desc.measure = -1, DPAR_E_ARG, "measure -1");
     REFUSED_DESC(desc.tag = -1, DPAR_E_ARG, "tag -1");
+    REFUSED_DESC(desc.rank_order = 2, DPAR_E_ARG, "rank_order 2, last_larger 0");
+    REFUSED_DESC(desc.last_larger = -1, DPAR_E_ARG, "rank_order 0, last_larger -1");
     REFUSED_DESC(desc.grid[1] = -1, DPAR_E_ARG, "grid is 0 x -1, but no number may be negative");
     REFUSED_DESC((desc.grid[0] = c->size, desc.grid[1] = 2), DPAR_E_ARG,
                  "the product of its numbers must be");
@@ -319,6 +329,8 @@ static void refused_descs(dpar_comm *c)
         REFUSED_DESC(desc.order = last, DPAR_E_MISMATCH, "order is");
         REFUSED_DESC(desc.measure = last, DPAR_E_MISMATCH, "measure is");
         REFUSED_DESC(desc.tag = last, DPAR_E_MISMATCH, "tag is");
+        REFUSED_DESC(desc.rank_order = last, DPAR_E_MISMATCH, "rank_order is");
+        REFUSED_DESC(desc.last_larger = last, DPAR_E_MISMATCH, "last_larger is");
         REFUSED(dpar_pencil_make(c, last ? NULL : &desc, &p, &why), DPAR_E_ARG, "is NULL");
     }
 }
