@@ -157,6 +157,7 @@
     X(OK, 0, "ok")                                                                                 \
     X(DONE, 1, "nothing is left to do")                                                            \
     X(MORE, 2, "there is more to do")                                                              \
+    X(SKIPPED, 3, "the step was skipped because a gradient is not finite")                         \
     X(E_ARG, -1, "an argument is out of its domain")                                               \
     X(E_RANGE, -2, "a number is too large")                                                        \
     X(E_ROOM, -3, "the memory passed is too small")                                                \

@@ -166,6 +166,13 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
+/* A parameter group, as in PyTorch: numbers for some of the parameters. */
+typedef struct dpar_optimizer_group {
+    double decay;        /* weight decay in place of the optimizer's; 0 means none */
+    double rate;         /* factor for the rate of the step; 0 selects 1 */
+    double beta1, beta2; /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
+} dpar_optimizer_group;
+
 /* A piece of the parameters: elements index .. index + count - 1 of all parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* [count] of weight_type: F64, F32, BF16 or F16 */
@@ -539,6 +546,51 @@ typedef struct dpar_mem_layers {
  * exponentials and the order of sums differ. */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
+/* ==== train/update.h ==== */
+
+/* update - the numbers of one step of an optimizer on gradients that are divided among ranks.
+ * dpar_zero1_update and dpar_fsdp_update compute the norm of all gradients, clip them, and update
+ * the weights. If a gradient is NaN or infinite, they skip the step as a whole on all ranks, as
+ * PyTorch's GradScaler does: weights, moments and the number of steps keep their bits.
+ *
+ *     dpar_update update = {0};                          mixed precision with loss scaling
+ *     update.clip = 1.0;
+ *     each step:
+ *         backward of scale * loss
+ *         update.rate = rate;
+ *         update.factor = 1.0 / scale;
+ *         status = dpar_zero1_update(zero1, &update);    or dpar_fsdp_update(fsdp, &update)
+ *         if (status == DPAR_SKIPPED) {
+ *             scale /= 2.0;                              on all ranks
+ *         }
+ *         ... update.norm is the norm of the gradients of the loss ...
+ *
+ * DPAR_SKIPPED is positive, so it is not an error. Zero the gradients as after any other step.
+ *
+ * For an optimizer of your own, dpar_ddp_norm, dpar_zero1_norm and dpar_fsdp_norm do the first half
+ * of such a step. Your update then multiplies each gradient by update.scale. */
+
+/* The numbers of a step. Zero it and fill in what differs from the defaults. All ranks pass the
+ * same rate, clip and factor. */
+typedef struct dpar_update {
+    double rate;   /* learning rate */
+    double clip;   /* largest norm of all gradients (dpar_optimizer_clip); 0 or less means no
+                      limit */
+    double factor; /* gradients are multiplied by it before they are clipped; 0 selects 1 */
+    /* The ranks that hold other parameters of the same model, such as tensor-parallel ranks and
+     * pipeline stages. The norm is then that of all their gradients. NULL if there are none. Costs
+     * one more all-reduce of 8 bytes. */
+    dpar_comm *model;
+    /* [parameters of the ddp or fsdp] 1 for a parameter of which a lower rank of `model` has a
+     * copy, such as the norms of tensor-parallel layers, so that the norm counts it once. NULL if
+     * there are none. */
+    const uint8_t *duplicate;
+    /* Set to the norm of all gradients, after `factor` and before `clip`. It is NaN or infinite if
+     * the step is skipped. */
+    double norm;
+    double scale; /* set to the number by which gradients are multiplied: factor times the clip */
+} dpar_update;
+
 /* ==== train/ddp.h ==== */
 
 /* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
@@ -716,6 +768,22 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i);
  * all ranks, naming the parameters, if some are not ready and desc.require_ready is 1; this breaks
  * the communicator. Other errors are those of dpar_ddp_ready. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
+/* Computes the norm of all averages, and the number by which your update must multiply them.
+ *
+ *     dpar_ddp_end(ddp);
+ *     status = dpar_ddp_norm(ddp, &update);                 update.h
+ *     if (status == DPAR_OK) ... your update, with gradients times update.scale ...
+ *
+ * update: sets update->norm and update->scale; update->rate is only compared.
+ *
+ * Returns DPAR_SKIPPED, on all ranks, if a gradient is NaN or infinite. Then omit the update. Each
+ * rank computes the squares of its part of the gradients in f64, and the sums are added in rank
+ * order, so that all ranks get the same bits.
+ *
+ * Collective. Costs an all-reduce of 8 bytes and O(elements / ranks). Fails with DPAR_E_ARG if
+ * a number is out of its domain or a pass is in progress, and with DPAR_E_MISMATCH, which breaks
+ * the communicator, if ranks pass different numbers or only some failed with DPAR_E_ARG. */
+DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
 
 /* ==== train/zero1.h ==== */
 
@@ -751,15 +819,31 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
  *
+ * Your own optimizer. dpar_zero1_norm ends the pass, so that this rank's share of the gradients
+ * holds averages. You update this rank's share of the weights, and dpar_zero1_gather sends it to
+ * the other ranks. Make the zero1 with an optimizer that has no state, and keep your own for the
+ * share:
+ *
+ *     dpar_optimizer_init(&none, DPAR_OPTIMIZER_SGD);
+ *     zero.optimizer = &none;  ...  dpar_zero1_make(ddp, &zero, &zero1, &why);
+ *     dpar_zero1_state(zero1, 0, &first, &count, NULL);
+ *     each step:
+ *         status = dpar_zero1_norm(zero1, &update);
+ *         for (i = first; status == DPAR_OK && i < first + count; i++) {
+ *             g = update.scale * grads[i];  ...  weights[i] -= ...  state[i - first] = ...
+ *         }
+ *         if (status == DPAR_OK) dpar_zero1_gather(zero1);
+ *
  * Each element is updated separately (optimizer.h). The weights therefore differ from those of
  * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
  * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
 
-/* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
+/* A range of elements with its own numbers, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
     int64_t first, count; /* elements first .. first + count - 1 of the flat array */
     double decay;         /* weight decay in place of the optimizer's; 0 means none */
     double rate;          /* factor for the rate of the step; 0 selects 1 */
+    double beta1, beta2;  /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
 } dpar_zero1_group;
 
 /* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same
@@ -799,25 +883,46 @@ DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
 /* Ends the pass and updates the weights by one step of the optimizer. Afterwards all ranks have all
  * weights, and only this rank's share of the gradients holds averages.
  *
- * rate: learning rate.
- * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
+ * update: rate, clip and others (update.h). Sets its norm.
  *
- * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip also an
- * all-reduce of 8 bytes, and O(n / ranks).
+ * Returns DPAR_SKIPPED if a gradient is NaN or infinite. The pass has then ended as well, but
+ * weights, moments and the number of steps are unchanged on all ranks.
  *
- * Fails with DPAR_E_ARG if the optimizer is invalid or has another kind than in dpar_zero1_make,
- * rate is not finite, clip is NaN, or the pass in progress was begun with last = 0. If this happens
- * on all ranks, and they had reported the same gradients, nothing was done and you may call it
- * again. Fails with DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different
- * numbers or only some ranks failed with DPAR_E_ARG. Other errors are those of comm.h. The message
- * is in comm->why. */
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, an all-reduce of 8 bytes, and
+ * O(n / ranks).
+ *
+ * Fails with DPAR_E_ARG if the optimizer is invalid or has another kind than in dpar_zero1_make, a
+ * number of the update is out of its domain, or the pass in progress was begun with last = 0. If
+ * this happens on all ranks, and they had reported the same gradients, nothing was done and you may
+ * call it again. Fails with DPAR_E_MISMATCH, which breaks the communicator, if ranks passed
+ * different numbers or only some ranks failed with DPAR_E_ARG. Other errors are those of comm.h.
+ * The message is in comm->why. */
+DPAR_API dpar_status dpar_zero1_update(dpar_zero1 *zero1, dpar_update *update);
+/* Does what dpar_zero1_update does with this rate and clip, and returns the same status. */
 DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
+/* Does the first half of dpar_zero1_update: ends the pass, and sets update->norm and update->scale.
+ * Only this rank's share of the gradients holds averages then. Continue with your own update and
+ * dpar_zero1_gather, or with dpar_zero1_update, which uses these averages. If you do neither, call
+ * dpar_ddp_zero or dpar_ddp_begin(ddp, 1) before the next backward, as after dpar_ddp_end.
+ *
+ * Returns DPAR_SKIPPED if a gradient is NaN or infinite; nothing else is then to be called.
+ *
+ * Collective. Costs a reduce-scatter of n elements, an all-reduce of 8 bytes, and O(n / ranks).
+ * Fails like dpar_zero1_update. */
+DPAR_API dpar_status dpar_zero1_norm(dpar_zero1 *zero1, dpar_update *update);
+/* Sends this rank's share of the weights, which you have changed, to all other ranks, and counts a
+ * step.
+ *
+ * Collective. Costs an all-gather of n elements. Fails with DPAR_E_ARG if a pass is in progress.
+ * Other errors are those of comm.h. */
+DPAR_API dpar_status dpar_zero1_gather(dpar_zero1 *zero1);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
  *
  * array: 0 selects m of AdamW or the momentum of SGD, 1 selects v of AdamW.
- * first: set to the first element of the share in the flat array. May be NULL.
- * count: set to the number of its elements. May be NULL.
+ * first: set to the first element of the share in the flat array, even if there is no such array.
+ *        May be NULL.
+ * count: set to the number of its elements, even if there is no such array. May be NULL.
  * type:  set to the type of its elements. May be NULL.
  *
  * Local. O(1). */
@@ -862,18 +967,38 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, if the gradients are computed later
  *             dpar_fsdp_end(f);
- *         dpar_fsdp_norm(f, &norm);
- *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
+ *         dpar_fsdp_update(f, &update);         update.rate, update.clip and others: update.h
  *     dpar_fsdp_free(f);
  *
- * This clips the gradients to norm 1. Without clipping, omit dpar_fsdp_norm and pass the factor 1.
- * dpar_fsdp_sizes_init computes the memory that a rank needs. It needs no communicator, so that you
- * can plan a job with it.
+ * Without a norm, a clip and a check of the gradients, call dpar_fsdp_step(f, rate, 1.0) in place
+ * of dpar_fsdp_update; it needs no communication. dpar_fsdp_sizes_init computes the memory that a
+ * rank needs. It needs no communicator, so that you can plan a job with it.
  *
  * Tied weights. If several layers use a weight, such as an embedding that is also the output layer,
  * make it a separate unit. Unshard it before the first of these layers and reshard it after the
  * last, in forward and in backward, and make it ready after its last gradient. Set
  * desc.units_in_use to 2, because this unit and that of the current layer are in use together.
+ *
+ * Frozen units (LoRA, training in stages). The weights of units in desc.frozen do not change. Use
+ * them like those of other units, in backward, too, but compute no gradients; dpar_fsdp_ready is
+ * optional. They have neither gradients nor moments in memory and messages. To freeze others later,
+ * make another fsdp and load the state.
+ *
+ * Parameter groups. desc.group has the numbers of each group and desc.group_of each parameter's
+ * group. To decay only matrices, for instance, set desc.optimizer.decay to 0.1, desc.groups to 1,
+ * desc.group to a group of zeros, and desc.group_of[i] to -1 for matrices and 0 for others.
+ *
+ * Your own optimizer. Update the shards of the masters in place of dpar_fsdp_update, then call
+ * dpar_fsdp_changed. Without this call, the next pass would use the old weights. Make the fsdp with
+ * DPAR_OPTIMIZER_SGD, which keeps no state, and keep your own for each unit. With ZeRO-1, 2 and 3:
+ *
+ *     status = dpar_fsdp_norm(f, &update);
+ *     for (u = 0; status == DPAR_OK && u < units; u++) {
+ *         float *w = (float *)dpar_fsdp_state(f, DPAR_FSDP_MASTER, u, &n, NULL);
+ *         const float *g = (const float *)dpar_fsdp_state(f, DPAR_FSDP_GRADIENT, u, NULL, NULL);
+ *         ... updates w[i] with the gradient update.scale * g[i], i < n ...
+ *     }
+ *     if (status == DPAR_OK) dpar_fsdp_changed(f);
  *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
@@ -962,6 +1087,13 @@ typedef struct dpar_fsdp_desc {
      * to end. Tensor-parallel ranks have separate fsdp objects. Their copies of a parameter stay
      * equal if the parameter has the same index in each object. */
     dpar_optimizer optimizer;
+    const int32_t *frozen; /* [units] 1 for units that are not trained, 0 for others. NULL if all
+                              are trained. Only make and dpar_fsdp_sizes_init read this and the
+                              groups */
+    int32_t groups;        /* number of parameter groups */
+    const dpar_optimizer_group *group; /* [groups] */
+    const int32_t *group_of; /* [all parameters] group of each; -1 selects the optimizer's numbers
+                                and the rate of the step. Required if there are groups */
     /* Your memory for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64 bytes,
      * which you keep until the fsdp is freed. If it is NULL and bytes is 0, make allocates it. If
      * bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size that is needed.
@@ -976,11 +1108,12 @@ typedef struct dpar_fsdp_sizes {
     int64_t plan;       /* the bookkeeping, in desc.memory or allocated by dpar_fsdp_make */
     int64_t registered; /* allocated by make with dpar_comm_alloc; constant until free */
     int64_t weights;    /* ZeRO-1 and 2: whole weights, of compute_type */
-    int64_t gradients;  /* whole, of gradient_type, or shards */
+    int64_t gradients;  /* whole, of gradient_type, or shards; of units that are not frozen */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
-    int64_t moments;    /* shards of the optimizer's arrays */
+    int64_t moments;    /* shards of the optimizer's arrays, of units that are not frozen */
     int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit */
-    int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit */
+    int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit that is
+                           not frozen */
 } dpar_fsdp_sizes;
 
 /* A handle to a model that is divided among the ranks. */
@@ -1040,7 +1173,7 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit, int32_t di
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
 /* Returns the address of parameter i's gradient: count[i] elements of gradient_type. Returns NULL
- * unless its unit is between unshard in backward and ready. Local. O(1).
+ * unless its unit is between unshard in backward and ready, and if it is frozen. Local. O(1).
  *
  * adds: set to 1 if backward must add to the present contents, or 0 if it must overwrite them. This
  *       is the `beta` of the matrix product that computes the gradient. May be NULL.
@@ -1061,22 +1194,41 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
  * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
  * all-reduce of each shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in
  * use or had backward but is not ready. In the last micro-batch every unit with parameters must be
- * ready. Other errors are those of comm.h. A pass that failed has also ended. */
+ * ready, unless it is frozen. Other errors are those of comm.h. A pass that failed has also ended.
+ */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
-/* Computes the 2-norm of all gradients. Squares are summed in f64, first over this rank's shards,
- * then over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
- * tensor parallelism), the norm of the whole model is the root of the sum of the squared norms.
+/* Updates the weights by one step of the optimizer, after the norm of all gradients was computed.
+ *
+ * update: rate, clip and others (update.h). Sets its norm.
+ *
+ * Returns DPAR_SKIPPED if a gradient is NaN or infinite. Weights, moments and the number of steps
+ * are then unchanged on all ranks.
  *
  * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is in progress or norm is NULL. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm);
-/* Updates the weights by one step of the optimizer.
+ * DPAR_E_ARG if a pass is in progress or a number of the update is out of its domain. Fails with
+ * DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different numbers or only some
+ * ranks failed with DPAR_E_ARG. Other errors are those of comm.h. */
+DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
+/* Does the first half of dpar_fsdp_update: sets update->norm and update->scale. Squares are summed
+ * in f64, first over this rank's shards, then over the ranks in rank order. Returns DPAR_SKIPPED if
+ * the norm is not finite. Collective, costs and fails like dpar_fsdp_update.
+ *
+ * If a rank has several fsdp objects, such as one for experts, call it for each of them. The norm
+ * of the model is the root of the sum of the squared norms. */
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
+/* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
- * factor: gradients are multiplied by it (dpar_optimizer_clip).
+ * factor: gradients are multiplied by it (update->scale).
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
+/* Tells the fsdp that you changed masters through dpar_fsdp_state, and counts a step. The next
+ * unshard of each unit gathers its weights again. All ranks call it after the change.
+ *
+ * Local. O(units), and waits for weights that are being gathered. Fails with DPAR_E_ARG if a pass
+ * is in progress. */
+DPAR_API dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp);
 
 /* ---- state ---- */
 
@@ -1090,7 +1242,8 @@ enum {
 };
 
 /* Returns this rank's shard of an array of a unit. Returns NULL, with 0 elements and
- * DPAR_TYPE_NONE, if there is no such unit or the optimizer has no such array. dpar_fsdp_piece
+ * DPAR_TYPE_NONE, if there is no such unit, the optimizer has no such array, or the unit is frozen
+ * and the array is not DPAR_FSDP_MASTER. dpar_fsdp_piece
  * reports where a parameter is in the shard.
  *
  * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
@@ -2336,6 +2489,13 @@ DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *optimizer);
 /* Returns the type of the moments for weights of weight_type. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *optimizer,
                                                    int32_t weight_type);
+/* Checks parameter group `index` for the function `name`. */
+DPARI_INTERNAL dpar_status dpari_optimizer_check_group(const dpar_optimizer_group *group,
+                                                       const char *name, int32_t index,
+                                                       dpar_why *why);
+/* Changes an optimizer and a rate to those of a parameter group. */
+DPARI_INTERNAL void dpari_optimizer_use_group(const dpar_optimizer_group *group,
+                                              dpar_optimizer *optimizer, double *rate);
 /* Writes a message into why, unless that is NULL, and returns DPAR_E_ARG. The format is that of
  * dpari_text_print, which also has numbers of type double. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -2595,6 +2755,25 @@ DPARI_INTERNAL dpar_status dpari_wire_reduce(const dpari_wire_blocks *wire, int6
 DPARI_INTERNAL dpar_status dpari_wire_end(const dpari_wire_blocks *wire, int64_t position,
                                           void *data, int64_t count);
 
+/* ==== train/update_private.h ==== */
+
+/* update_private - private: what the steps of ddp, zero1 and fsdp have in common. */
+
+/* Checks the numbers of a step for the function `name`. */
+DPARI_INTERNAL dpar_status dpari_update_check(const dpar_update *update, const char *name,
+                                              dpar_why *why);
+/* Ends a step that this rank rejects with status st and the message *own. Takes part in a
+ * collective that breaks the communicator if other ranks did not reject the step. If all ranks
+ * reject it, nothing else happens. Returns the status, and leaves the message in comm->why. */
+DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
+                                               const dpar_why *own);
+/* Sets update->norm and update->scale, from the sums of the squares of each rank's gradients.
+ * Returns DPAR_SKIPPED if the norm is not finite. Collective over comm and update->model. Fails
+ * with DPAR_E_MISMATCH if the ranks of comm pass different numbers or hashes; the message then
+ * names `what`. */
+DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update, double squares,
+                                             uint64_t hash, const char *what);
+
 /* ==== train/ddp_private.h ==== */
 
 /* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c,
@@ -2632,10 +2811,14 @@ struct dpar_ddp {
     dpari_wire_blocks blocks; /* with an 8-bit wire_type; blocks.sent is NULL otherwise */
     int32_t owns;             /* 1 if dpar allocated `buffer` */
     int32_t made;             /* 1 if dpar allocated the memory of this struct */
-    /* with desc.check_finite on a device: position (like those in `start`) of the first element
-     * that is not finite, or -1 */
-    int64_t found;
-    int32_t pinned;   /* 1 if a device can write `found` */
+    /* Results of one operation, which a device can write if `pinned` is 1. */
+    union {
+        /* with desc.check_finite: position (like those in `start`) of the first element that is not
+         * finite, or -1 */
+        int64_t found;
+        double squares; /* sum of the squares of this rank's part of the gradients */
+    } result;
+    int32_t pinned;
     int64_t elements; /* size of `buffer`, or of `copy` with desc.arrays */
     int32_t params, buckets;
     int32_t next;       /* the bucket to be posted next */
@@ -2648,7 +2831,8 @@ struct dpar_ddp {
     int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */
     /* 1 if a zero1 exists and each part of a bucket is sent only to the rank that owns it */
     int32_t scatter;
-    int32_t ended;     /* 1 if dpar_ddp_end has computed averages that no zero1 step has used yet */
+    /* 1 if dpar_ddp_end or dpar_zero1_norm has computed averages that no zero1 step has used yet */
+    int32_t ended;
     dpar_zero1 *zero1; /* NULL if there is none */
 };
 
@@ -2657,18 +2841,17 @@ struct dpar_zero1 {
     unsigned char *weights;
     const dpar_optimizer *optimizer;
     int32_t kind, moments, moment_type; /* of the optimizer when the zero1 was made */
-    int32_t pinned;                     /* 1 if a device can write *squares */
     /* [moments] this rank's share of each moment, of moment_type; both are in one allocation */
     unsigned char *moment[2];
     int64_t steps;           /* steps of the optimizer so far, including desc.steps */
     dpar_zero1_group *group; /* [groups] copy of desc.group */
     int32_t groups;
-    /* sum of the squares of this rank's averaged gradients. It has its own allocation, because CUDA
-     * cannot copy an array that is only partly pinned. */
-    double *squares;
     int64_t share;  /* elements of each rank's share; the last ranks may have fewer */
     int64_t *count; /* [ranks] elements that each rank really has */
 };
+
+/* What differs if the collectives of a step with zero1 do not match. */
+#define DPARI_ZERO1_ALIKE "zero1: rate, clip, factor or the optimizer's numbers, or dpar_ddp_end"
 
 /* Ends the pass in progress. If there is none, runs a whole pass in which nothing was reported.
  * scatter: 1 if each rank needs only the averages of its share. */
@@ -2677,6 +2860,13 @@ DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
  * that all gradients are in one buffer. bucket: set to the bucket; may be NULL. Only tests and
  * benchmarks call it. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
+/* Makes ddp->result writable by a device, if there is one. */
+DPARI_INTERNAL dpar_status dpari_ddp_pin(dpar_ddp *ddp);
+/* Computes the sum of the squares of this rank's part of the gradients, and waits for it. The parts
+ * are as large as the shares of a zero1. duplicate: [params] 1 for parameters to omit; NULL if
+ * there are none. */
+DPARI_INTERNAL dpar_status dpari_ddp_squares(dpar_ddp *ddp, const uint8_t *duplicate,
+                                             double *squares);
 /* Returns the first element of this rank's share in the flat array. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
 /* Gathers the shares of all ranks into data[elements] on all ranks. Collective. Fails with
@@ -2934,6 +3124,41 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
         va_end(list);
     }
     return DPAR_E_ARG;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_check_group(const dpar_optimizer_group *group,
+                                                                  const char *name, int32_t index,
+                                                                  dpar_why *why)
+{
+    if (!(group->decay >= 0.0) || !(group->rate >= 0.0) || !dpari_finite(group->decay) ||
+        !dpari_finite(group->rate)) {
+        return dpari_optimizer_say(
+            why,
+            "%s: group %d has decay %.9g and rate %.9g, but each must be 0 or more, and finite",
+            name, index, group->decay, group->rate);
+    }
+    if (!dpari_optim_share(group->beta1) || !dpari_optim_share(group->beta2)) {
+        return dpari_optimizer_say(
+            why,
+            "%s: group %d has beta1 %.9g and beta2 %.9g, but each must be 0 or more and below 1",
+            name, index, group->beta1, group->beta2);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL void dpari_optimizer_use_group(const dpar_optimizer_group *group,
+                                              dpar_optimizer *optimizer, double *rate)
+{
+    optimizer->decay = group->decay;
+    if (group->rate > 0.0) {
+        *rate *= group->rate;
+    }
+    if (group->beta1 > 0.0) {
+        optimizer->beta1 = group->beta1;
+    }
+    if (group->beta2 > 0.0) {
+        optimizer->beta2 = group->beta2;
+    }
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer,
@@ -6096,6 +6321,96 @@ DPARI_INTERNAL dpar_status dpari_wire_end(const dpari_wire_blocks *wire, int64_t
                               count, 1, 0);
 }
 
+/* ==== train/update.c ==== */
+
+/* The parts of a step that ddp, zero1 and fsdp share: its arguments, and the norm of all gradients.
+ *
+ * Whether a step is skipped depends only on the sum of squares, which is the same on all ranks,
+ * because all add the sums of the ranks in the same order. A rank that rejects its arguments still
+ * takes part in one collective, so that the other ranks learn of it and do not wait. */
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_check(const dpar_update *update,
+                                                         const char *name, dpar_why *why)
+{
+    if (update == NULL) {
+        return dpari_wrong(why, "%s: update is NULL", name);
+    }
+    if (!dpari_finite(update->rate) || update->clip != update->clip || !(update->factor >= 0.0) ||
+        !dpari_finite(update->factor)) {
+        return dpari_optimizer_say(
+            why,
+            "%s: rate is %.9g, clip %.9g and factor %.9g, but rate must be finite, clip not NaN, "
+            "and factor 0 or more and finite",
+            name, update->rate, update->clip, update->factor);
+    }
+    return DPAR_OK;
+}
+
+/* Writes a message into comm->why: two texts and a separator. */
+static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, const char *separator,
+                                         const char *second)
+{
+    dpar_text t;
+    dpari_text_why(&t, &comm->why);
+    dpari_text_print(&t, "%s%s%s", first, separator, second);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
+                                                          const dpar_why *own)
+{
+    dpar_why why = *own;
+    st = dpari_agree_on(comm, st, "update refused", NULL, NULL, &why);
+    if (comm->status == DPAR_OK) {
+        comm->why = *own;
+    } else {
+        (void)dpari_repeat(st, &why, comm->why.text);
+        dpari_update_join(comm, own->text, "; ", why.text);
+    }
+    return st;
+}
+
+/* Adds the squares of all ranks in the order of the ranks. */
+static DPARI_COLD dpar_status dpari_update_add(dpar_comm *comm, double *squares, uint64_t hash,
+                                               const char *what)
+{
+    const double mine = *squares;
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_CALL_ALL_REDUCE;
+    call.type = DPAR_F64;
+    call.op = DPAR_SUM;
+    call.in = &mine;
+    call.out = squares;
+    call.count = 1;
+    return dpari_post_alike(comm, &call, hash, what, NULL);
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update,
+                                                        double squares, uint64_t hash,
+                                                        const char *what)
+{
+    const double factor = update->factor > 0.0 ? update->factor : 1.0;
+    dpar_why why;
+    dpar_status st;
+    hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
+    st = dpari_update_add(comm, &squares, dpari_hash_real(hash, factor), what);
+    if (st == DPAR_E_MISMATCH && comm->status == st) {
+        const dpar_why before = comm->why;
+        (void)dpari_optimizer_say(&why, "update: here rate is %.9g, clip %.9g and factor %.9g",
+                                  update->rate, update->clip, factor);
+        dpari_update_join(comm, why.text, ". ", before.text);
+    }
+    if (st == DPAR_OK && update->model != NULL) {
+        st = dpari_update_add(update->model, &squares, 0, "update.model");
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    update->norm = factor * (dpari_finite(squares) ? dpari_elements_sqrt(squares) : squares);
+    update->scale = factor * dpar_optimizer_clip(update->norm, update->clip);
+    return dpari_finite(squares) ? DPAR_OK : DPAR_SKIPPED;
+}
+
 /* ==== train/ddp.c ==== */
 
 /* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
@@ -6441,6 +6756,18 @@ static dpar_status dpari_ddp_allocate_codes(dpar_ddp *ddp)
                            dpari_wire_piece(ddp->comm, longest));
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_pin(dpar_ddp *ddp)
+{
+    const dpar_mem *mem = ddp->comm->mem;
+    dpar_status status;
+    if (ddp->pinned || mem == NULL || mem->pin == NULL) {
+        return DPAR_OK;
+    }
+    status = mem->pin(mem->ctx, &ddp->result, (int64_t)sizeof ddp->result);
+    ddp->pinned = status == DPAR_OK;
+    return status;
+}
+
 /* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
 static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
@@ -6480,10 +6807,8 @@ static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
     if (status == DPAR_OK && dpari_ddp_codes(desc)) {
         status = dpari_ddp_allocate_codes(ddp);
     }
-    if (status == DPAR_OK && ddp->comm->mem != NULL && desc->check_finite &&
-        ddp->comm->mem->pin != NULL) {
-        status = ddp->comm->mem->pin(ddp->comm->mem->ctx, &ddp->found, (int64_t)sizeof ddp->found);
-        ddp->pinned = status == DPAR_OK;
+    if (status == DPAR_OK && desc->check_finite) {
+        status = dpari_ddp_pin(ddp);
     }
     if (status == DPAR_OK) {
         return status;
@@ -6508,7 +6833,7 @@ static void dpari_ddp_release(dpar_ddp *ddp)
         dpar_comm_release(ddp->comm, ddp->blocks.sent);
     }
     if (ddp->pinned && ddp->comm->mem->unpin != NULL) {
-        (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->found);
+        (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->result);
     }
     if (ddp->made) {
         dpari_object_release(ddp);
@@ -6666,8 +6991,8 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets ddp->found to
- * `first` plus the index of the first one, or to -1. */
+/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets
+ * ddp->result.found to `first` plus the index of the first one, or to -1. */
 static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t first, int64_t count)
 {
     dpar_mem_finite f;
@@ -6677,7 +7002,7 @@ static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t fir
     f.count = count;
     f.first = first;
     f.type = ddp->desc.type;
-    f.found = &ddp->found;
+    f.found = &ddp->result.found;
     status = dpari_do_finite(ddp->comm, &f);
     if (status == DPAR_OK) {
         status = dpari_do_wait(ddp->comm);
@@ -6706,8 +7031,8 @@ static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
         if (!whole) {
             status = dpari_ddp_search(ddp, dpari_ddp_at(ddp, i), ddp->start[i], ddp->count[i]);
         }
-        at = ddp->found - ddp->start[i];
-        if (status != DPAR_OK || ddp->found < 0 || at < 0 || at >= ddp->count[i]) {
+        at = ddp->result.found - ddp->start[i];
+        if (status != DPAR_OK || ddp->result.found < 0 || at < 0 || at >= ddp->count[i]) {
             continue;
         }
         dpari_text_why(&t, &why);
@@ -6848,8 +7173,7 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data,
         call.count = zero1->count[comm->rank];
         call.out_count = zero1->count;
     }
-    return dpari_post_alike(comm, &call, hash,
-                            "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
+    return dpari_post_alike(comm, &call, hash, DPARI_ZERO1_ALIKE, NULL);
 }
 
 /* Posts the reductions of bucket k for zero1: each part of it is sent only to the rank that owns
@@ -7084,6 +7408,76 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *ddp)
     return ddp != NULL ? dpari_ddp_finish(ddp, 0) : DPAR_E_ARG;
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_squares(dpar_ddp *ddp, const uint8_t *duplicate,
+                                                        double *squares)
+{
+    dpar_comm *comm = ddp->comm;
+    /* The padding in one buffer is 0, so that the buffer counts like one parameter. */
+    const int whole = ddp->buffer != NULL && duplicate == NULL;
+    const int32_t params = whole ? 1 : ddp->params;
+    const int64_t each = dpar_type_bytes(ddp->desc.type);
+    int64_t total = 0, at = 0, share, lo;
+    dpar_mem_squares s;
+    int32_t i;
+    dpar_status status = dpari_ddp_pin(ddp);
+    if (status != DPAR_OK) {
+        return dpari_comm_wrong_all(comm, status, "ddp: %ld bytes cannot be pinned",
+                                    (int64_t)sizeof ddp->result);
+    }
+    for (i = 0; i < params; i++) {
+        total += whole ? ddp->elements : ddp->count[i];
+    }
+    share = dpari_ceil_div(total, comm->size);
+    lo = share * comm->rank;
+    dpari_zero(&s, sizeof s);
+    s.type = ddp->desc.type;
+    s.accumulate = 1;
+    s.sum = &ddp->result.squares;
+    ddp->result.squares = 0.0;
+    for (i = 0; i < params && status == DPAR_OK; i++) {
+        const int64_t count = whole ? ddp->elements : ddp->count[i];
+        const int64_t skip = dpari_most(0, lo - at), end = dpari_least(count, lo + share - at);
+        const unsigned char *from =
+            whole ? ddp->buffer : (const unsigned char *)dpari_ddp_at(ddp, i);
+        at += count;
+        if (skip < end && (duplicate == NULL || !duplicate[i])) {
+            s.in = from + skip * each;
+            s.count = end - skip;
+            status = dpari_do_squares(comm, &s);
+        }
+    }
+    if (status == DPAR_OK) {
+        status = dpari_do_wait(comm);
+    }
+    *squares = ddp->result.squares; /* copied, because collectives need memory of one kind */
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update)
+{
+    double squares = 0.0;
+    dpar_why why;
+    dpar_status status;
+    if (ddp == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (ddp->comm->status != DPAR_OK) {
+        return ddp->comm->status;
+    }
+    status = dpari_update_check(update, "dpar_ddp_norm", &why);
+    if (status == DPAR_OK && ddp->under_way) {
+        status = dpari_wrong(&why, "dpar_ddp_norm: a pass is in progress (dpar_ddp_end)");
+    }
+    if (status != DPAR_OK) {
+        return dpari_update_refuse(ddp->comm, status, &why);
+    }
+    status = dpari_ddp_squares(ddp, update->duplicate, &squares);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_update_norm(ddp->comm, update, squares, 0, "ddp: rate, clip or factor");
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
 {
     if (ddp == NULL) {
@@ -7115,9 +7509,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
  * ended. If a pass that was sent only to owners ends with dpar_ddp_end, the averages are gathered.
  * ddp.c implements both ways and this gather.
  *
- * The ranks must use the same optimizer, rate and clip. They compare a hash of these values in the
- * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
- * collective, so that the other ranks learn of it and do not wait. */
+ * The ranks must use the same optimizer, rate, clip and factor. They compare a hash of these values
+ * in the all-reduce of the norm (update.c). */
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
@@ -7152,13 +7545,28 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
         dpari_fact(facts, "group[#].count", i, desc->group[i].count);
         dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
         dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
+        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
+        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
     }
+}
+
+/* Returns the numbers of a group. */
+static dpar_optimizer_group dpari_zero1_numbers(const dpar_zero1_group *group)
+{
+    dpar_optimizer_group numbers;
+    numbers.decay = group->decay;
+    numbers.rate = group->rate;
+    numbers.beta1 = group->beta1;
+    numbers.beta2 = group->beta2;
+    return numbers;
 }
 
 /* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
 static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
+    dpar_optimizer_group numbers;
+    dpar_status status;
     int64_t at = 0;
     int32_t i;
     if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
@@ -7178,13 +7586,10 @@ static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                 "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
-        if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
-            !dpari_finite(p->rate)) {
-            return dpari_optimizer_say(
-                why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g, but each must "
-                "be 0 or more, and finite",
-                i, p->decay, p->rate);
+        numbers = dpari_zero1_numbers(p);
+        status = dpari_optimizer_check_group(&numbers, "dpar_zero1_make", i, why);
+        if (status != DPAR_OK) {
+            return status;
         }
         at = p->first + p->count;
     }
@@ -7238,10 +7643,6 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
     if (zero1->moment[0] != NULL) {
         dpar_comm_release(comm, zero1->moment[0]);
     }
-    if (zero1->pinned && comm->mem->unpin != NULL) {
-        (void)comm->mem->unpin(comm->mem->ctx, zero1->squares);
-    }
-    dpari_object_release(zero1->squares);
     dpari_object_release(zero1);
 }
 
@@ -7287,27 +7688,15 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero
     return zero1;
 }
 
-/* Allocates the moments, which dpar_comm_alloc sets to 0, and `squares`, which it pins for a
- * device. */
+/* Allocates the moments, which dpar_comm_alloc sets to 0. */
 static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
     const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
     void *memory = NULL;
-    dpar_status status;
-    zero1->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *zero1->squares);
-    if (zero1->squares == NULL) {
-        return DPAR_E_MEMORY;
-    }
-    if (comm->mem != NULL && comm->mem->pin != NULL) {
-        status = comm->mem->pin(comm->mem->ctx, zero1->squares, (int64_t)sizeof *zero1->squares);
-        if (status != DPAR_OK) {
-            return status;
-        }
-        zero1->pinned = 1;
-    }
-    if (zero1->moments == 0) {
-        return DPAR_OK;
+    dpar_status status = dpari_ddp_pin(zero1->ddp);
+    if (status != DPAR_OK || zero1->moments == 0) {
+        return status;
     }
     status = dpar_comm_alloc(comm, dpari_most(64, each * zero1->moments), &memory);
     zero1->moment[0] = (unsigned char *)memory;
@@ -7376,7 +7765,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
 DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first,
                                            int64_t *count, int32_t *type)
 {
-    if (zero1 == NULL || array < 0 || array >= zero1->moments) {
+    if (zero1 == NULL) {
         return NULL;
     }
     if (first != NULL) {
@@ -7384,6 +7773,9 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
     }
     if (count != NULL) {
         *count = zero1->count[zero1->ddp->comm->rank];
+    }
+    if (array < 0 || array >= zero1->moments) {
+        return NULL;
     }
     if (type != NULL) {
         *type = zero1->moment_type;
@@ -7393,42 +7785,10 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Computes the factor by which the gradients are multiplied so that their norm is at most `clip`.
- * Waits for a device. Collective if clip is positive. */
-static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
-{
-    dpar_comm *comm = zero1->ddp->comm;
-    dpar_mem_squares s;
-    double sum = 0.0;
-    dpar_status status = DPAR_OK;
-    *factor = 1.0;
-    if (clip <= 0.0) {
-        return DPAR_OK;
-    }
-    dpari_zero(&s, sizeof s);
-    s.type = zero1->ddp->desc.type;
-    s.in = zero1->ddp->buffer + dpari_ddp_first(zero1) * dpar_type_bytes(s.type);
-    s.count = zero1->count[comm->rank];
-    s.sum = zero1->squares;
-    *s.sum = 0.0;
-    if (s.count > 0) {
-        status = dpari_do_squares(comm, &s);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_do_wait(comm);
-    }
-    if (status == DPAR_OK) {
-        const double mine = *s.sum; /* copied, because *s.sum may be pinned and `sum` is not */
-        status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
-    }
-    *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
-    return status;
-}
-
-/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the decay
- * and rate of a group. If group is NULL, uses those of the optimizer and the step. */
-static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
-                                      int64_t hi, const dpar_mem_optimize *call)
+/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the numbers
+ * of a group. If group is NULL, uses those of the optimizer and the step. */
+static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_group *group,
+                                            int64_t lo, int64_t hi, const dpar_mem_optimize *call)
 {
     const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
@@ -7445,8 +7805,8 @@ static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group 
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        optimizer.decay = group->decay;
-        update.rate *= group->rate > 0.0 ? group->rate : 1.0;
+        const dpar_optimizer_group numbers = dpari_zero1_numbers(group);
+        dpari_optimizer_use_group(&numbers, &optimizer, &update.rate);
     }
     update.optimizer = &optimizer;
     update.piece = &p;
@@ -7473,24 +7833,15 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_opti
         } else if (g != NULL) {
             hi = dpari_least(end, g->first + g->count);
         }
-        st = dpari_zero1_update(zero1, g, lo, hi, call);
+        st = dpari_zero1_update_range(zero1, g, lo, hi, call);
     }
     return st;
 }
 
-/* Appends a separator and a text to the message in comm->why. */
-static DPARI_COLD void dpari_zero1_append(dpar_comm *comm, const char *separator, const char *text)
-{
-    const dpar_why before = comm->why;
-    dpar_text t;
-    dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t, "%s%s%s", before.text, separator, text);
-}
-
 /* Checks the arguments of a step, and that the optimizer still has the kind and the moments for
  * which the state was allocated. */
-static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
-                                     dpar_why *why)
+static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, const dpar_update *update,
+                                     const char *name, dpar_why *why)
 {
     const dpar_optimizer *optimizer = zero1->optimizer;
     int32_t moments = 0, moment_type = 0;
@@ -7503,96 +7854,110 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, doubl
         zero1->moment_type != moment_type) {
         return dpari_wrong(
             why,
-            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is for kind %d "
-            "with %d, or of another type",
-            optimizer->kind, moments, zero1->kind, zero1->moments);
-    }
-    if (!dpari_finite(rate) || clip != clip) {
-        return dpari_optimizer_say(
-            why,
-            "dpar_zero1_step: rate is %.9g and clip %.9g, but rate must be finite and clip not NaN",
-            rate, clip);
+            "%s: the optimizer has kind %d with %d moments, the state is for kind %d with %d, or "
+            "of another type",
+            name, optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (zero1->ddp->under_way && !zero1->ddp->last) {
-        return dpari_wrong(why, "dpar_zero1_step: the pass in progress was begun with last = 0");
+        return dpari_wrong(why, "%s: the pass in progress was begun with last = 0", name);
     }
-    return DPAR_OK;
+    return dpari_update_check(update, name, why);
 }
 
-/* Ends a step that this rank rejects. Takes part in a collective that breaks the communicator if
- * other ranks did not reject the step. If all ranks reject it, nothing else happens. Returns the
- * status, and leaves the message in comm->why. */
-static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
-                                                 const dpar_why *own)
+/* Returns a hash of the optimizer's numbers, which must be equal on all ranks in a step. The kind
+ * and the moment type need no comparison: all ranks had the same ones in dpar_zero1_make, and
+ * dpari_zero1_check rejects a change. */
+static uint64_t dpari_zero1_hash(const dpar_optimizer *p)
 {
-    dpar_why why = *own;
-    st = dpari_agree_on(comm, st, "zero1 refused", NULL, NULL, &why);
-    if (comm->status == DPAR_OK) {
-        comm->why = *own;
-    } else {
-        (void)dpari_repeat(st, &why, comm->why.text);
-        comm->why = *own;
-        dpari_zero1_append(comm, "; ", why.text);
-    }
-    return st;
-}
-
-/* Returns a hash of the values that must be equal on all ranks in a step. The kind and the moment
- * type need no comparison: all ranks had the same ones in dpar_zero1_make, and dpari_zero1_check
- * rejects a change. */
-static uint64_t dpari_zero1_hash(const dpar_optimizer *p, double rate, double clip)
-{
-    uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
-    h = dpari_hash(dpari_hash(dpari_hash(h, p->nesterov), p->stochastic), (int64_t)p->seed);
-    h = dpari_hash_real(dpari_hash_real(dpari_hash_real(h, p->beta1), p->beta2), p->epsilon);
+    uint64_t h = dpari_hash(dpari_hash(0, p->nesterov), p->stochastic);
+    h = dpari_hash_real(dpari_hash(h, (int64_t)p->seed), p->beta1);
+    h = dpari_hash_real(dpari_hash_real(h, p->beta2), p->epsilon);
     return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip)
+/* Ends the pass, unless its averages are known, and computes the norm. */
+static DPARI_COLD dpar_status dpari_zero1_end(dpar_zero1 *zero1, dpar_update *update,
+                                              const char *name)
 {
-    dpar_zero1 *const z = zero1;
-    dpar_mem_optimize call;
-    dpar_comm *comm;
+    dpar_ddp *ddp;
     dpar_why why;
+    double squares = 0.0;
     dpar_status status;
-    if (z == NULL) {
+    if (zero1 == NULL) {
         return DPAR_E_ARG;
     }
-    comm = z->ddp->comm;
-    if (comm->status != DPAR_OK) {
-        return comm->status;
+    ddp = zero1->ddp;
+    if (ddp->comm->status != DPAR_OK) {
+        return ddp->comm->status;
     }
-    status = dpari_zero1_check(z, rate, clip, &why);
+    status = dpari_zero1_check(zero1, update, name, &why);
     if (status != DPAR_OK) {
-        return dpari_zero1_refuse(comm, status, &why);
+        return dpari_update_refuse(ddp->comm, status, &why);
     }
-    if (!z->ddp->ended) {
-        status = dpari_ddp_finish(z->ddp, 1);
+    if (!ddp->ended) {
+        status = dpari_ddp_finish(ddp, 1);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    z->ddp->ended = 0;
-    dpari_zero(&call, sizeof call);
-    call.optimizer = z->optimizer;
-    call.rate = rate;
-    status = dpari_zero1_factor(z, clip, &call.factor);
+    ddp->ended = 0;
+    status = dpari_ddp_squares(ddp, update->duplicate, &squares);
     if (status != DPAR_OK) {
         return status;
     }
-    call.step = ++z->steps;
-    status = dpari_zero1_update_all(z, &call);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_ddp_gather(z, z->weights, dpari_zero1_hash(z->optimizer, rate, clip));
-    if (status == DPAR_E_MISMATCH && comm->status == status) {
-        why = comm->why;
-        (void)dpari_optimizer_say(&comm->why, "zero1: on this rank rate is %.9g and clip %.9g. ",
-                                  rate, clip);
-        dpari_zero1_append(comm, "", why.text);
+    return dpari_update_norm(ddp->comm, update, squares, dpari_zero1_hash(zero1->optimizer),
+                             DPARI_ZERO1_ALIKE);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_norm(dpar_zero1 *zero1, dpar_update *update)
+{
+    const dpar_status status = dpari_zero1_end(zero1, update, "dpar_zero1_norm");
+    if (status == DPAR_OK) {
+        zero1->ddp->ended = 1;
     }
     return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_gather(dpar_zero1 *zero1)
+{
+    if (zero1 == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (zero1->ddp->under_way) {
+        return dpari_comm_wrong(zero1->ddp->comm,
+                                "dpar_zero1_gather: a pass is in progress (dpar_zero1_norm)");
+    }
+    zero1->ddp->ended = 0;
+    zero1->steps++;
+    return dpari_ddp_gather(zero1, zero1->weights, 1);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_update(dpar_zero1 *zero1, dpar_update *update)
+{
+    dpar_mem_optimize call;
+    dpar_status status = dpari_zero1_end(zero1, update, "dpar_zero1_update");
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&call, sizeof call);
+    call.optimizer = zero1->optimizer;
+    call.step = zero1->steps + 1;
+    call.rate = update->rate;
+    call.factor = update->scale;
+    status = dpari_zero1_update_all(zero1, &call);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_zero1_gather(zero1);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip)
+{
+    dpar_update update;
+    dpari_zero(&update, sizeof update);
+    update.rate = rate;
+    update.clip = clip;
+    return dpar_zero1_update(zero1, &update);
 }
 
 /* ==== train/fsdp.c ==== */
@@ -7614,7 +7979,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
     int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
-    int64_t whole_at; /* its first element in arrays that hold all whole units */
+    /* the same in arrays that hold shards of units that are not frozen: gradients and moments */
+    int64_t trained_at;
     /* index of its first element among the elements of all units without padding, so that random
      * numbers do not depend on the number of ranks */
     uint64_t key;
@@ -7625,6 +7991,7 @@ typedef struct dpari_fsdp_unit {
     int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
+    int32_t frozen;      /* 1 if it has neither gradients nor moments (desc.frozen) */
     dpar_work across;    /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
@@ -7652,6 +8019,8 @@ struct dpar_fsdp {
     int64_t *count;                 /* [params] elements of each parameter */
     int64_t *start;                 /* [params] first element of each parameter in its unit */
     int32_t *home;                  /* [params] the unit of each parameter */
+    int32_t *group_of;              /* [params] the group of each parameter, or -1 */
+    dpar_optimizer_group *group;    /* [desc.groups] copy of desc.group */
     unsigned char *memory;          /* the registered memory, which contains the arrays below */
     unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
     unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
@@ -7659,10 +8028,12 @@ struct dpar_fsdp {
     unsigned char *moment[2];       /* shards of the optimizer's moments */
     unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
     int64_t largest;                /* elements of the largest unit, including padding */
+    int64_t largest_trained;        /* of the largest unit that is not frozen */
     int64_t shard_sum;              /* elements of all shards of this rank */
-    int64_t whole_sum;              /* elements of all units, including padding */
+    int64_t trained_sum;            /* elements of its shards of units that are not frozen */
     int32_t units, params;
-    int32_t full; /* number of units that have elements */
+    int32_t full;         /* number of units that have elements */
+    int32_t full_trained; /* number of these that are not frozen */
     int32_t slots, buckets;
     int64_t steps;      /* steps of the optimizer so far */
     double squares;     /* sum of the squares of this rank's gradients */
@@ -7724,6 +8095,12 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
+/* Returns 1 if unit u has neither gradients nor moments. */
+static int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u)
+{
+    return desc->frozen != NULL ? desc->frozen[u] : 0;
+}
+
 static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
@@ -7749,6 +8126,7 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
 static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
+    int32_t i;
     if (shards < 1) {
         return dpari_wrong(
             why, "fsdp: %d ranks share a copy of the model, but need to be 1 or more", shards);
@@ -7783,6 +8161,18 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
                          "only %d units",
                          desc->units_in_use, desc->gradient_buffers);
     }
+    if (desc->groups < 0 || (desc->groups > 0 && (desc->group == NULL || desc->group_of == NULL))) {
+        return dpari_wrong(why,
+                           "fsdp: groups is %d, but must be 0 or more; above 0, desc.group and "
+                           "desc.group_of must not be NULL",
+                           desc->groups);
+    }
+    for (i = 0; i < desc->groups; i++) {
+        st = dpari_optimizer_check_group(&desc->group[i], "fsdp", i, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
     st = dpari_fsdp_check_types(desc, why);
     if (st != DPAR_OK) {
         return st;
@@ -7804,6 +8194,11 @@ static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
     fsdp->count = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->count);
     fsdp->start = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->start);
     fsdp->home = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->home);
+    if (fsdp->desc.groups > 0) {
+        fsdp->group_of = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->group_of);
+        fsdp->group =
+            (dpar_optimizer_group *)dpari_room_take(&r, fsdp->desc.groups, sizeof *fsdp->group);
+    }
     *bytes = r.used;
 }
 
@@ -7841,7 +8236,7 @@ static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
     }
     if (!dpari_fsdp_gradients_whole(desc)) {
         fsdp->buckets =
-            (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
+            (int32_t)dpari_least(fsdp->full_trained, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
@@ -7850,14 +8245,17 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
                                     dpar_why *why)
 {
     const int64_t align = dpari_most(1, desc->align);
-    int64_t params = 0, total, pool = 1;
-    int32_t u;
+    int64_t params = 0, total, pool = 1, whole = 0;
+    int32_t u, i;
     dpari_zero(fsdp, sizeof *fsdp);
     fsdp->desc = *desc;
     fsdp->units = desc->units;
     for (u = 0; u < fsdp->units; u++) {
-        const int32_t here = dpari_fsdp_params(desc, u);
+        const int32_t here = dpari_fsdp_params(desc, u), frozen = dpari_fsdp_is_frozen(desc, u);
         dpar_status st;
+        if (!dpari_is_flag(frozen)) {
+            return dpari_wrong(why, "fsdp: frozen[%d] is %d, but must be 0 or 1", u, frozen);
+        }
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
                 why,
@@ -7872,15 +8270,27 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         params += here;
         total = dpari_ceil_div(total, shards);
         fsdp->shard_sum += total;
-        fsdp->whole_sum += total * shards;
+        whole += total * shards;
         fsdp->largest = dpari_most(fsdp->largest, total * shards);
         fsdp->full += total > 0;
-        if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
+        if (!frozen) {
+            fsdp->trained_sum += total;
+            fsdp->largest_trained = dpari_most(fsdp->largest_trained, total * shards);
+            fsdp->full_trained += total > 0;
+        }
+        if (params > INT32_MAX || whole > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
                 "fsdp: the units up to %d have %ld parameters and %ld elements, but may have at "
                 "most 2^31 - 1 and 2^50",
-                u, params, fsdp->whole_sum);
+                u, params, whole);
+        }
+    }
+    for (i = 0; i < params && desc->groups > 0; i++) {
+        if (desc->group_of[i] < -1 || desc->group_of[i] >= desc->groups) {
+            return dpari_wrong(
+                why, "fsdp: group_of[%d] is %d, but must be one of the %d groups, or -1 for none",
+                i, desc->group_of[i], desc->groups);
         }
     }
     fsdp->params = (int32_t)params;
@@ -7901,7 +8311,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
     return DPAR_OK;
 }
 
-static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
+static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes *s)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t compute = dpar_type_bytes(desc->compute_type);
@@ -7909,20 +8319,20 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     dpari_zero(s, sizeof *s);
     dpari_fsdp_place(fsdp, NULL, &s->plan);
     if (dpari_fsdp_weights_whole(desc)) {
-        s->weights = fsdp->whole_sum * compute;
+        s->weights = fsdp->shard_sum * shards * compute;
     } else {
         s->gathered = fsdp->slots * fsdp->largest * compute;
     }
     if (dpari_fsdp_gradients_whole(desc)) {
-        s->gradients = fsdp->whole_sum * gradient;
+        s->gradients = fsdp->trained_sum * shards * gradient;
     } else {
-        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_wide_type(desc->type));
-        s->buckets = fsdp->buckets * fsdp->largest * gradient;
+        s->gradients = fsdp->trained_sum * dpar_type_bytes(dpari_wide_type(desc->type));
+        s->buckets = fsdp->buckets * fsdp->largest_trained * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+    s->moments = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
                  dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
@@ -7945,7 +8355,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_f
     }
     st = dpari_fsdp_count(fsdp, shards, &full, why);
     if (st == DPAR_OK) {
-        dpari_fsdp_sizes_of(fsdp, sizes);
+        dpari_fsdp_sizes_of(fsdp, shards, sizes);
     }
     return st;
 }
@@ -8017,9 +8427,20 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
     dpari_fact_real(facts, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(facts, "params_per_unit[#]", i, dpari_fsdp_params(desc, i));
+        dpari_fact(facts, "frozen[#]", i, dpari_fsdp_is_frozen(desc, i));
+    }
+    dpari_fact(facts, "the number of groups", 0, desc->groups);
+    for (i = 0; i < desc->groups; i++) {
+        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
+        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
+        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
+        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
     }
     for (i = 0; i < g->fsdp->params; i++) {
         dpari_fact(facts, "count[#]", i, desc->count[i]);
+        if (desc->groups > 0) {
+            dpari_fact(facts, "group_of[#]", i, desc->group_of[i]);
+        }
     }
 }
 
@@ -8036,7 +8457,7 @@ static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *giv
 static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 {
     const int64_t *count = fsdp->desc.count;
-    int64_t shard_at = 0, whole_at = 0;
+    int64_t shard_at = 0, trained_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
     for (u = 0; u < fsdp->units; u++) {
@@ -8054,16 +8475,23 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
         for (i = first; i < unit->last; i++) {
             fsdp->count[i] = count[i];
             fsdp->home[i] = u;
+            if (fsdp->desc.groups > 0) {
+                fsdp->group_of[i] = fsdp->desc.group_of[i];
+            }
         }
+        unit->frozen = dpari_fsdp_is_frozen(&fsdp->desc, u);
         unit->shard_at = shard_at;
-        unit->whole_at = whole_at;
+        unit->trained_at = trained_at;
         unit->key = key;
         unit->slot = unit->bucket = -1;
         unit->fresh = unit->adds = 1;
         shard_at += unit->flat.shard;
-        whole_at += unit->flat.shard * fsdp->shard->size;
+        trained_at += unit->frozen ? 0 : unit->flat.shard;
         key += (uint64_t)unit->flat.total;
         first = unit->last;
+    }
+    for (i = 0; i < fsdp->desc.groups; i++) {
+        fsdp->group[i] = fsdp->desc.group[i];
     }
     for (i = 0; i < fsdp->slots; i++) {
         dpari_zero(&fsdp->slot[i], sizeof fsdp->slot[i]);
@@ -8079,7 +8507,7 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 /* Allocates the registered memory and divides it into its parts. */
 static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
@@ -8202,15 +8630,22 @@ static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
            (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
+/* Returns the status of the communicator that is broken. */
+static dpar_status dpari_fsdp_why_broken(const dpar_fsdp *fsdp)
+{
+    return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
+}
+
 /* Waits for all weights that are being gathered, and marks all slots as free. The caller then
- * changes the masters, from which the weights must be gathered again. */
-static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
+ * changes the masters, from which the weights must be gathered again. If trained is 1, leaves out
+ * frozen units. */
+static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t trained)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
     for (i = 0; i < fsdp->slots; i++) {
         dpari_fsdp_slot *s = &fsdp->slot[i];
-        if (s->unit >= 0) {
+        if (s->unit >= 0 && !(trained && fsdp->unit[s->unit].frozen)) {
             st = dpari_first_error(st, dpar_wait(&s->work));
             fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
@@ -8229,7 +8664,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* If a communicator broke during a pass, operations may still use the memory. */
-    (void)dpari_fsdp_forget(fsdp);
+    (void)dpari_fsdp_forget(fsdp, 0);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
     }
@@ -8268,15 +8703,17 @@ static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 
 static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
-    const int64_t at =
-        dpari_fsdp_weights_whole(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+    const int64_t at = dpari_fsdp_weights_whole(&fsdp->desc)
+                           ? fsdp->unit[slot].shard_at * fsdp->shard->size
+                           : slot * fsdp->largest;
     return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc) ? fsdp->unit[bucket].whole_at
-                                                               : bucket * fsdp->largest;
+    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc)
+                           ? fsdp->unit[bucket].trained_at * fsdp->shard->size
+                           : bucket * fsdp->largest_trained;
     return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
@@ -8303,7 +8740,7 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
     *type = dpari_wide_type(fsdp->desc.type);
-    return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
+    return fsdp->sums + fsdp->unit[u].trained_at * dpar_type_bytes(*type);
 }
 
 /* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
@@ -8327,7 +8764,7 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32
 static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
     return fsdp->moment[k] +
-           fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
 /* Returns the index of the first element of this rank's shard among the elements of all units. */
@@ -8366,7 +8803,7 @@ DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, i
     if (adds != NULL) {
         *adds = unit->adds;
     }
-    if (unit->state != DPARI_FSDP_OPEN) {
+    if (unit->state != DPARI_FSDP_OPEN || unit->frozen) {
         return NULL;
     }
     if (unit->bucket < 0) {
@@ -8407,7 +8844,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
                                 fsdp->count[i], i);
     }
     each = dpar_type_bytes(fsdp->desc.type);
-    st = dpari_fsdp_forget(fsdp);
+    st = dpari_fsdp_forget(fsdp, 0);
     if (st == DPAR_OK && dpar_fsdp_piece(fsdp, i, &piece)) {
         st = dpari_do_copy(fsdp->shard,
                            dpari_fsdp_master_at(fsdp, fsdp->home[i]) + piece.in_shard * each,
@@ -8442,7 +8879,8 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     dpari_fsdp_put_unit(fsdp, &t, u);
     dpar_text_put(&t, " in addition to those of ");
     for (v = 0; v < fsdp->units; v++) {
-        const int holds = gradients ? fsdp->unit[v].state == DPARI_FSDP_OPEN : fsdp->unit[v].used;
+        const dpari_fsdp_unit *unit = &fsdp->unit[v];
+        const int holds = gradients ? unit->state == DPARI_FSDP_OPEN && !unit->frozen : unit->used;
         if (!holds) {
             continue;
         }
@@ -8485,13 +8923,14 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int
     return best;
 }
 
-/* Converts this rank's masters of unit u from desc.type to compute_type. */
+/* Converts this rank's masters of unit u from desc.type to compute_type. Those of a frozen unit are
+ * always rounded to nearest, so that they have the same bits in each step. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t count = fsdp->unit[u].flat.shard;
     dpar_mem_round r;
-    if (desc->compute_type != DPAR_BF16 || !desc->optimizer.stochastic) {
+    if (desc->compute_type != DPAR_BF16 || !desc->optimizer.stochastic || fsdp->unit[u].frozen) {
         return dpari_do_convert(fsdp->shard, to, desc->compute_type, dpari_fsdp_master_at(fsdp, u),
                                 desc->type, count, 0);
     }
@@ -8661,7 +9100,8 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (unit->flat.shard > 0 && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
+    const int none = unit->flat.shard == 0 || unit->frozen;
+    if (!none && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -8674,7 +9114,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
         }
     }
     unit->state = DPARI_FSDP_OPEN;
-    if (unit->flat.shard == 0) {
+    if (none) {
         return DPAR_OK;
     }
     unit->bucket = b;
@@ -8729,7 +9169,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
         return DPAR_E_ARG;
     }
     if (dpari_fsdp_broken(fsdp)) {
-        return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
+        return dpari_fsdp_why_broken(fsdp);
     }
     if (fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
@@ -8842,8 +9282,9 @@ static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
         const dpari_fsdp_unit *unit = &fsdp->unit[u];
-        if (unit->used || unit->state == DPARI_FSDP_OPEN ||
-            (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0)) {
+        const int missing = unit->state == DPARI_FSDP_OPEN ||
+                            (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0);
+        if (unit->used || (missing && !unit->frozen)) {
             dpar_why why;
             (void)dpari_wrong(&why,
                               unit->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
@@ -8886,20 +9327,38 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     return fsdp->status;
 }
 
-/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. */
-static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
+/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. Leaves
+ * out parameters i with duplicate[i], unless duplicate is NULL. */
+static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp, const uint8_t *duplicate)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_squares s;
-    int32_t u;
+    dpar_piece piece;
+    int32_t u, i;
     fsdp->squares = 0.0;
+    dpari_zero(&s, sizeof s);
+    s.accumulate = 1;
+    s.sum = &fsdp->squares;
     for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
-        dpari_zero(&s, sizeof s);
-        s.in = dpari_fsdp_settled(fsdp, u, &s.type);
-        s.count = fsdp->unit[u].flat.shard;
-        s.accumulate = 1;
-        s.sum = &fsdp->squares;
-        st = s.count > 0 ? dpari_do_squares(fsdp->shard, &s) : DPAR_OK;
+        const dpari_fsdp_unit *unit = &fsdp->unit[u];
+        const unsigned char *from;
+        if (unit->frozen || unit->flat.shard == 0) {
+            continue;
+        }
+        from = dpari_fsdp_settled(fsdp, u, &s.type);
+        s.in = from;
+        s.count = unit->flat.shard;
+        if (duplicate == NULL) {
+            st = dpari_do_squares(fsdp->shard, &s);
+            continue;
+        }
+        for (i = unit->first; i < unit->last && st == DPAR_OK; i++) {
+            if (!duplicate[i] && dpar_fsdp_piece(fsdp, i, &piece)) {
+                s.in = from + piece.in_shard * dpar_type_bytes(s.type);
+                s.count = piece.count;
+                st = dpari_do_squares(fsdp->shard, &s);
+            }
+        }
     }
     if (st != DPAR_OK) {
         return st;
@@ -8907,34 +9366,100 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
     return dpari_do_wait(fsdp->shard);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm)
+/* Computes the norm of all gradients for the function `name`. */
+static DPARI_COLD dpar_status dpari_fsdp_find_norm(dpar_fsdp *fsdp, dpar_update *update,
+                                                   const char *name)
 {
-    double sum;
+    dpar_why why;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: the pass has not ended");
+    if (dpari_fsdp_broken(fsdp)) {
+        return dpari_fsdp_why_broken(fsdp);
     }
-    if (norm == NULL) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: norm is NULL");
+    st = dpari_update_check(update, name, &why);
+    if (st == DPAR_OK && fsdp->under_way) {
+        st = dpari_wrong(&why, "%s: the pass has not ended", name);
     }
-    st = dpari_fsdp_squares(fsdp);
+    if (st != DPAR_OK) {
+        return dpari_update_refuse(fsdp->shard, st, &why);
+    }
+    st = dpari_fsdp_squares(fsdp, update->duplicate);
     if (st != DPAR_OK) {
         return st;
     }
-    sum = fsdp->squares;
-    st = dpar_all_reduce(fsdp->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
-    if (st == DPAR_OK) {
-        *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
+    return dpari_update_norm(fsdp->shard, update, fsdp->squares, 0, "fsdp: rate, clip or factor");
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update)
+{
+    return dpari_fsdp_find_norm(fsdp, update, "dpar_fsdp_norm");
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update)
+{
+    const dpar_status st = dpari_fsdp_find_norm(fsdp, update, "dpar_fsdp_update");
+    return st == DPAR_OK ? dpar_fsdp_step(fsdp, update->rate, update->scale) : st;
+}
+
+/* Updates elements lo .. hi - 1 of this rank's shard of unit u, which are in one group. */
+static dpar_status dpari_fsdp_step_range(dpar_fsdp *fsdp, int32_t u, int32_t group, int64_t lo,
+                                         int64_t hi, const dpar_mem_optimize *step)
+{
+    const int64_t in_moment = lo * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int32_t moments = dpari_optimizer_moments(&fsdp->desc.optimizer);
+    dpar_optimizer optimizer = fsdp->desc.optimizer;
+    dpar_mem_optimize call = *step;
+    dpar_optimizer_piece p;
+    const unsigned char *gradient;
+    if (hi == lo) {
+        return DPAR_OK;
     }
-    return st;
+    dpari_zero(&p, sizeof p);
+    p.weight_type = fsdp->desc.type;
+    p.weight = dpari_fsdp_master_at(fsdp, u) + lo * dpar_type_bytes(p.weight_type);
+    gradient = dpari_fsdp_settled(fsdp, u, &p.gradient_type);
+    p.gradient = gradient + lo * dpar_type_bytes(p.gradient_type);
+    p.m = moments > 0 ? dpari_fsdp_moment_at(fsdp, 0, u) + in_moment : NULL;
+    p.v = moments > 1 ? dpari_fsdp_moment_at(fsdp, 1, u) + in_moment : NULL;
+    p.count = hi - lo;
+    p.index = dpari_fsdp_key(fsdp, u) + (uint64_t)lo;
+    if (group >= 0) {
+        dpari_optimizer_use_group(&fsdp->group[group], &optimizer, &call.rate);
+    }
+    call.optimizer = &optimizer;
+    call.piece = &p;
+    return dpari_do_optimize(fsdp->shard, &call);
+}
+
+/* Updates this rank's shard of unit u, with one call for each run of parameters in one group. The
+ * padding after a parameter is 0 and stays so, and counts as part of the run. */
+static dpar_status dpari_fsdp_step_unit(dpar_fsdp *fsdp, int32_t u, const dpar_mem_optimize *step)
+{
+    const dpari_fsdp_unit *unit = &fsdp->unit[u];
+    int32_t i, group = -1;
+    int64_t lo = 0;
+    dpar_piece piece;
+    for (i = unit->first; i < unit->last && fsdp->desc.groups > 0; i++) {
+        dpar_status st;
+        if (fsdp->group_of[i] == group || !dpar_fsdp_piece(fsdp, i, &piece)) {
+            continue;
+        }
+        st = dpari_fsdp_step_range(fsdp, u, group, lo, piece.in_shard, step);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        lo = piece.in_shard;
+        group = fsdp->group_of[i];
+    }
+    return dpari_fsdp_step_range(fsdp, u, group, lo, unit->flat.shard, step);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
 {
-    int32_t u, k;
+    dpar_mem_optimize step;
+    int32_t u;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
@@ -8942,35 +9467,32 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
     if (fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_step: the pass has not ended");
     }
-    st = dpari_fsdp_forget(fsdp);
+    st = dpari_fsdp_forget(fsdp, 1);
     if (st != DPAR_OK) {
         return st;
     }
-    fsdp->steps++;
+    dpari_zero(&step, sizeof step);
+    step.step = ++fsdp->steps;
+    step.rate = rate;
+    step.factor = factor;
     for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
-        dpar_optimizer_piece p;
-        dpar_mem_optimize o;
-        void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_optimizer_moments(&fsdp->desc.optimizer); k++) {
-            moment[k] = dpari_fsdp_moment_at(fsdp, k, u);
+        if (!fsdp->unit[u].frozen) {
+            st = dpari_fsdp_step_unit(fsdp, u, &step);
         }
-        dpari_zero(&p, sizeof p);
-        p.weight = dpari_fsdp_master_at(fsdp, u);
-        p.weight_type = fsdp->desc.type;
-        p.gradient = dpari_fsdp_settled(fsdp, u, &p.gradient_type);
-        p.m = moment[0];
-        p.v = moment[1];
-        p.count = fsdp->unit[u].flat.shard;
-        p.index = dpari_fsdp_key(fsdp, u);
-        dpari_zero(&o, sizeof o);
-        o.optimizer = &fsdp->desc.optimizer;
-        o.piece = &p;
-        o.step = fsdp->steps;
-        o.rate = rate;
-        o.factor = factor;
-        st = dpari_do_optimize(fsdp->shard, &o);
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp)
+{
+    if (fsdp == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_changed: the pass has not ended");
+    }
+    fsdp->steps++;
+    return dpari_fsdp_forget(fsdp, 0);
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
@@ -8979,6 +9501,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
+        return 0;
+    }
+    if (array != DPAR_FSDP_MASTER && fsdp->unit[u].frozen) {
         return 0;
     }
     if (array == DPAR_FSDP_GRADIENT) {
@@ -9109,7 +9634,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
             "more, read not NULL, and no pass may be in progress",
             ranks, steps);
     } else {
-        st = dpari_fsdp_forget(fsdp);
+        st = dpari_fsdp_forget(fsdp, 0);
     }
     for (array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
         for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {

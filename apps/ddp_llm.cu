@@ -13,14 +13,14 @@
  *   gradients in one buffer of the caller      views: dpar_ddp_gradient, dpar_fsdp_gradient
  *   multi_gpu_async_reduce_gradient            ready(), after each layer's last kernel: on NCCL's
  *                                              stream, while the next layer's kernels run
- *   multi_gpu_get_shard_offset, its AdamW      dpar_fsdp_step; ZeRO 0: mem.optimize
- *   the norm of shards, an all-reduce, clip    dpar_fsdp_norm; ZeRO 0: mem.squares, mem.clip
+ *   multi_gpu_get_shard_offset, its AdamW      dpar_fsdp_update; ZeRO 0: mem.optimize
+ *   the norm of shards, an all-reduce, clip    dpar_fsdp_update; ZeRO 0: mem.squares, mem.clip
  *   an all-gather of the weights               before(): a layer's weights, gathered ahead
  *   multi_gpu_cpu_float_sum, of the loss       dpar_all_reduce
  *
  * The model (ddp_llm_kernels.h) predicts the next byte of a text. The text is in device memory, and
  * sample k of step n does not depend on the number of ranks. Between steps the host waits only in
- * dpar_fsdp_norm. Weights are f32, or bf16 with f32 masters; activations and gradients are f32.
+ * dpar_fsdp_update. Weights are f32, or bf16 with f32 masters; activations and gradients are f32.
  *
  * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one message on
  * stderr). */
@@ -326,7 +326,7 @@ static void update_all(model *net, int64_t step)
 template <class W> static void train_step(model *net, int64_t step)
 {
     const int64_t micros = (int64_t)net->options->micros;
-    double norm = 0.0;
+    dpar_update update{};
     if (net->fsdp != NULL) {
         dpar_fsdp_zero(net->fsdp);
     } else {
@@ -343,10 +343,9 @@ template <class W> static void train_step(model *net, int64_t step)
     if (net->fsdp == NULL) {
         update_all(net, step);
     } else {
-        right(dpar_fsdp_norm(net->fsdp, &norm), net->comm->why.text);
-        right(dpar_fsdp_step(net->fsdp, net->options->rate,
-                             dpar_optimizer_clip(norm, net->options->clip)),
-              net->comm->why.text);
+        update.rate = net->options->rate;
+        update.clip = net->options->clip;
+        right(dpar_fsdp_update(net->fsdp, &update), net->comm->why.text);
     }
 }
 

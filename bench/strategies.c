@@ -467,8 +467,9 @@ static dpar_status fsdp_bare(job *state)
  * kept its values. */
 static int64_t fsdp_wrong(job *state)
 {
-    double norm = 0.0;
-    const dpar_status st = dpar_fsdp_norm(state->fsdp, &norm);
+    dpar_update update = {0};
+    const dpar_status st = dpar_fsdp_norm(state->fsdp, &update);
+    const double norm = update.norm;
     const int64_t each = fsdp_stays(state) && !state->entry->scatter ? state->entry->numel : 2;
     const double want = (double)(each * UNITS) * 1.5 * 1.5 * (state->entry->finite ? 4.0 : 1.0);
     return state->seen + (st != DPAR_OK || norm * norm < (1.0 - 1e-9) * want ||

@@ -66,6 +66,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_OK = 0 ! ok
     integer(c_int32_t), parameter :: DPAR_DONE = 1 ! nothing is left to do
     integer(c_int32_t), parameter :: DPAR_MORE = 2 ! there is more to do
+    ! the step was skipped because a gradient is not finite
+    integer(c_int32_t), parameter :: DPAR_SKIPPED = 3
     integer(c_int32_t), parameter :: DPAR_E_ARG = -1 ! an argument is out of its domain
     integer(c_int32_t), parameter :: DPAR_E_RANGE = -2 ! a number is too large
     integer(c_int32_t), parameter :: DPAR_E_ROOM = -3 ! the memory passed is too small

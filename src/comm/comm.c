@@ -61,7 +61,7 @@ static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
            "=grid exchange|a first dpar_grid_exchange=halo|a halo exchange=ddp|ddp"
-           "=zero1|zero1=zero1 refused|a rejected dpar_zero1_step=fsdp|fsdp"
+           "=zero1|zero1=update refused|a rejected step=fsdp|fsdp"
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"

@@ -54,7 +54,7 @@ typedef struct dpar_traffic {
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
  *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
  *  - messages of a training run that are not part of the model's step: a norm for clipping
- * (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
+ * (dpar_fsdp_update, 8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second
  *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *strategy,

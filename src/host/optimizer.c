@@ -61,6 +61,41 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const c
     return DPAR_E_ARG;
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_check_group(const dpar_optimizer_group *group,
+                                                                  const char *name, int32_t index,
+                                                                  dpar_why *why)
+{
+    if (!(group->decay >= 0.0) || !(group->rate >= 0.0) || !dpari_finite(group->decay) ||
+        !dpari_finite(group->rate)) {
+        return dpari_optimizer_say(
+            why,
+            "%s: group %d has decay %.9g and rate %.9g, but each must be 0 or more, and finite",
+            name, index, group->decay, group->rate);
+    }
+    if (!dpari_optim_share(group->beta1) || !dpari_optim_share(group->beta2)) {
+        return dpari_optimizer_say(
+            why,
+            "%s: group %d has beta1 %.9g and beta2 %.9g, but each must be 0 or more and below 1",
+            name, index, group->beta1, group->beta2);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL void dpari_optimizer_use_group(const dpar_optimizer_group *group,
+                                              dpar_optimizer *optimizer, double *rate)
+{
+    optimizer->decay = group->decay;
+    if (group->rate > 0.0) {
+        *rate *= group->rate;
+    }
+    if (group->beta1 > 0.0) {
+        optimizer->beta1 = group->beta1;
+    }
+    if (group->beta2 > 0.0) {
+        optimizer->beta2 = group->beta2;
+    }
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer,
                                                      int32_t weight_type, int32_t *moments,
                                                      int32_t *moment_type, dpar_why *why)

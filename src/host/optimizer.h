@@ -65,6 +65,13 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
+/* A parameter group, as in PyTorch: numbers for some of the parameters. */
+typedef struct dpar_optimizer_group {
+    double decay;        /* weight decay in place of the optimizer's; 0 means none */
+    double rate;         /* factor for the rate of the step; 0 selects 1 */
+    double beta1, beta2; /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
+} dpar_optimizer_group;
+
 /* A piece of the parameters: elements index .. index + count - 1 of all parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* [count] of weight_type: F64, F32, BF16 or F16 */

@@ -34,6 +34,8 @@
 #include "../index/flat.h"
 #include "../index/index_private.h"
 #include "ddp_private.h"
+#include "layer_calls.h"
+#include "update_private.h"
 
 /* If there are several arrays, those of fewer bytes are packed and sent together. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
@@ -357,6 +359,18 @@ static dpar_status dpari_ddp_allocate_codes(dpar_ddp *ddp)
                            dpari_wire_piece(ddp->comm, longest));
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_pin(dpar_ddp *ddp)
+{
+    const dpar_mem *mem = ddp->comm->mem;
+    dpar_status status;
+    if (ddp->pinned || mem == NULL || mem->pin == NULL) {
+        return DPAR_OK;
+    }
+    status = mem->pin(mem->ctx, &ddp->result, (int64_t)sizeof ddp->result);
+    ddp->pinned = status == DPAR_OK;
+    return status;
+}
+
 /* Computes the buckets, and allocates memory for the gradients and their copy as needed. */
 static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
 {
@@ -396,10 +410,8 @@ static dpar_status dpari_ddp_allocate(dpar_ddp *ddp, dpar_why *why)
     if (status == DPAR_OK && dpari_ddp_codes(desc)) {
         status = dpari_ddp_allocate_codes(ddp);
     }
-    if (status == DPAR_OK && ddp->comm->mem != NULL && desc->check_finite &&
-        ddp->comm->mem->pin != NULL) {
-        status = ddp->comm->mem->pin(ddp->comm->mem->ctx, &ddp->found, (int64_t)sizeof ddp->found);
-        ddp->pinned = status == DPAR_OK;
+    if (status == DPAR_OK && desc->check_finite) {
+        status = dpari_ddp_pin(ddp);
     }
     if (status == DPAR_OK) {
         return status;
@@ -424,7 +436,7 @@ static void dpari_ddp_release(dpar_ddp *ddp)
         dpar_comm_release(ddp->comm, ddp->blocks.sent);
     }
     if (ddp->pinned && ddp->comm->mem->unpin != NULL) {
-        (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->found);
+        (void)ddp->comm->mem->unpin(ddp->comm->mem->ctx, &ddp->result);
     }
     if (ddp->made) {
         dpari_object_release(ddp);
@@ -582,8 +594,8 @@ static dpar_status dpari_ddp_stop(dpar_ddp *ddp, const char *text)
     return ddp->status;
 }
 
-/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets ddp->found to
- * `first` plus the index of the first one, or to -1. */
+/* Looks for NaN and infinity in `count` elements, and waits for the result. Sets
+ * ddp->result.found to `first` plus the index of the first one, or to -1. */
 static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t first, int64_t count)
 {
     dpar_mem_finite f;
@@ -593,7 +605,7 @@ static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t fir
     f.count = count;
     f.first = first;
     f.type = ddp->desc.type;
-    f.found = &ddp->found;
+    f.found = &ddp->result.found;
     status = dpari_do_finite(ddp->comm, &f);
     if (status == DPAR_OK) {
         status = dpari_do_wait(ddp->comm);
@@ -622,8 +634,8 @@ static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
         if (!whole) {
             status = dpari_ddp_search(ddp, dpari_ddp_at(ddp, i), ddp->start[i], ddp->count[i]);
         }
-        at = ddp->found - ddp->start[i];
-        if (status != DPAR_OK || ddp->found < 0 || at < 0 || at >= ddp->count[i]) {
+        at = ddp->result.found - ddp->start[i];
+        if (status != DPAR_OK || ddp->result.found < 0 || at < 0 || at >= ddp->count[i]) {
             continue;
         }
         dpari_text_why(&t, &why);
@@ -764,8 +776,7 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data,
         call.count = zero1->count[comm->rank];
         call.out_count = zero1->count;
     }
-    return dpari_post_alike(comm, &call, hash,
-                            "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
+    return dpari_post_alike(comm, &call, hash, DPARI_ZERO1_ALIKE, NULL);
 }
 
 /* Posts the reductions of bucket k for zero1: each part of it is sent only to the rank that owns
@@ -998,6 +1009,76 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t sc
 DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *ddp)
 {
     return ddp != NULL ? dpari_ddp_finish(ddp, 0) : DPAR_E_ARG;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_squares(dpar_ddp *ddp, const uint8_t *duplicate,
+                                                        double *squares)
+{
+    dpar_comm *comm = ddp->comm;
+    /* The padding in one buffer is 0, so that the buffer counts like one parameter. */
+    const int whole = ddp->buffer != NULL && duplicate == NULL;
+    const int32_t params = whole ? 1 : ddp->params;
+    const int64_t each = dpar_type_bytes(ddp->desc.type);
+    int64_t total = 0, at = 0, share, lo;
+    dpar_mem_squares s;
+    int32_t i;
+    dpar_status status = dpari_ddp_pin(ddp);
+    if (status != DPAR_OK) {
+        return dpari_comm_wrong_all(comm, status, "ddp: %ld bytes cannot be pinned",
+                                    (int64_t)sizeof ddp->result);
+    }
+    for (i = 0; i < params; i++) {
+        total += whole ? ddp->elements : ddp->count[i];
+    }
+    share = dpari_ceil_div(total, comm->size);
+    lo = share * comm->rank;
+    dpari_zero(&s, sizeof s);
+    s.type = ddp->desc.type;
+    s.accumulate = 1;
+    s.sum = &ddp->result.squares;
+    ddp->result.squares = 0.0;
+    for (i = 0; i < params && status == DPAR_OK; i++) {
+        const int64_t count = whole ? ddp->elements : ddp->count[i];
+        const int64_t skip = dpari_most(0, lo - at), end = dpari_least(count, lo + share - at);
+        const unsigned char *from =
+            whole ? ddp->buffer : (const unsigned char *)dpari_ddp_at(ddp, i);
+        at += count;
+        if (skip < end && (duplicate == NULL || !duplicate[i])) {
+            s.in = from + skip * each;
+            s.count = end - skip;
+            status = dpari_do_squares(comm, &s);
+        }
+    }
+    if (status == DPAR_OK) {
+        status = dpari_do_wait(comm);
+    }
+    *squares = ddp->result.squares; /* copied, because collectives need memory of one kind */
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update)
+{
+    double squares = 0.0;
+    dpar_why why;
+    dpar_status status;
+    if (ddp == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (ddp->comm->status != DPAR_OK) {
+        return ddp->comm->status;
+    }
+    status = dpari_update_check(update, "dpar_ddp_norm", &why);
+    if (status == DPAR_OK && ddp->under_way) {
+        status = dpari_wrong(&why, "dpar_ddp_norm: a pass is in progress (dpar_ddp_end)");
+    }
+    if (status != DPAR_OK) {
+        return dpari_update_refuse(ddp->comm, status, &why);
+    }
+    status = dpari_ddp_squares(ddp, update->duplicate, &squares);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_update_norm(ddp->comm, update, squares, 0, "ddp: rate, clip or factor");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)

@@ -53,6 +53,7 @@
 
 #include "../index/flat.h"
 #include "../comm/comm.h"
+#include "update.h"
 
 /* Reduces a bucket in place of the all-reduce. It is your callback, like a communication hook of
  * PyTorch's DDP.
@@ -179,5 +180,21 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i);
  * all ranks, naming the parameters, if some are not ready and desc.require_ready is 1; this breaks
  * the communicator. Other errors are those of dpar_ddp_ready. A pass that failed has also ended. */
 DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
+/* Computes the norm of all averages, and the number by which your update must multiply them.
+ *
+ *     dpar_ddp_end(ddp);
+ *     status = dpar_ddp_norm(ddp, &update);                 update.h
+ *     if (status == DPAR_OK) ... your update, with gradients times update.scale ...
+ *
+ * update: sets update->norm and update->scale; update->rate is only compared.
+ *
+ * Returns DPAR_SKIPPED, on all ranks, if a gradient is NaN or infinite. Then omit the update. Each
+ * rank computes the squares of its part of the gradients in f64, and the sums are added in rank
+ * order, so that all ranks get the same bits.
+ *
+ * Collective. Costs an all-reduce of 8 bytes and O(elements / ranks). Fails with DPAR_E_ARG if
+ * a number is out of its domain or a pass is in progress, and with DPAR_E_MISMATCH, which breaks
+ * the communicator, if ranks pass different numbers or only some failed with DPAR_E_ARG. */
+DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
 
 #endif

@@ -41,10 +41,14 @@ struct dpar_ddp {
     dpari_wire_blocks blocks; /* with an 8-bit wire_type; blocks.sent is NULL otherwise */
     int32_t owns;             /* 1 if dpar allocated `buffer` */
     int32_t made;             /* 1 if dpar allocated the memory of this struct */
-    /* with desc.check_finite on a device: position (like those in `start`) of the first element
-     * that is not finite, or -1 */
-    int64_t found;
-    int32_t pinned;   /* 1 if a device can write `found` */
+    /* Results of one operation, which a device can write if `pinned` is 1. */
+    union {
+        /* with desc.check_finite: position (like those in `start`) of the first element that is not
+         * finite, or -1 */
+        int64_t found;
+        double squares; /* sum of the squares of this rank's part of the gradients */
+    } result;
+    int32_t pinned;
     int64_t elements; /* size of `buffer`, or of `copy` with desc.arrays */
     int32_t params, buckets;
     int32_t next;       /* the bucket to be posted next */
@@ -57,7 +61,8 @@ struct dpar_ddp {
     int32_t alone;      /* 1 while the only bucket is sent by a call that waits for it */
     /* 1 if a zero1 exists and each part of a bucket is sent only to the rank that owns it */
     int32_t scatter;
-    int32_t ended;     /* 1 if dpar_ddp_end has computed averages that no zero1 step has used yet */
+    /* 1 if dpar_ddp_end or dpar_zero1_norm has computed averages that no zero1 step has used yet */
+    int32_t ended;
     dpar_zero1 *zero1; /* NULL if there is none */
 };
 
@@ -66,18 +71,17 @@ struct dpar_zero1 {
     unsigned char *weights;
     const dpar_optimizer *optimizer;
     int32_t kind, moments, moment_type; /* of the optimizer when the zero1 was made */
-    int32_t pinned;                     /* 1 if a device can write *squares */
     /* [moments] this rank's share of each moment, of moment_type; both are in one allocation */
     unsigned char *moment[2];
     int64_t steps;           /* steps of the optimizer so far, including desc.steps */
     dpar_zero1_group *group; /* [groups] copy of desc.group */
     int32_t groups;
-    /* sum of the squares of this rank's averaged gradients. It has its own allocation, because CUDA
-     * cannot copy an array that is only partly pinned. */
-    double *squares;
     int64_t share;  /* elements of each rank's share; the last ranks may have fewer */
     int64_t *count; /* [ranks] elements that each rank really has */
 };
+
+/* What differs if the collectives of a step with zero1 do not match. */
+#define DPARI_ZERO1_ALIKE "zero1: rate, clip, factor or the optimizer's numbers, or dpar_ddp_end"
 
 /* Ends the pass in progress. If there is none, runs a whole pass in which nothing was reported.
  * scatter: 1 if each rank needs only the averages of its share. */
@@ -86,6 +90,13 @@ DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *ddp, int32_t scatter);
  * that all gradients are in one buffer. bucket: set to the bucket; may be NULL. Only tests and
  * benchmarks call it. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *ddp, int32_t k, dpar_bucket *bucket);
+/* Makes ddp->result writable by a device, if there is one. */
+DPARI_INTERNAL dpar_status dpari_ddp_pin(dpar_ddp *ddp);
+/* Computes the sum of the squares of this rank's part of the gradients, and waits for it. The parts
+ * are as large as the shares of a zero1. duplicate: [params] 1 for parameters to omit; NULL if
+ * there are none. */
+DPARI_INTERNAL dpar_status dpari_ddp_squares(dpar_ddp *ddp, const uint8_t *duplicate,
+                                             double *squares);
 /* Returns the first element of this rank's share in the flat array. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
 /* Gathers the shares of all ranks into data[elements] on all ranks. Collective. Fails with

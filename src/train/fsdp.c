@@ -29,12 +29,14 @@
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "layer_calls.h"
+#include "update_private.h"
 
 /* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
     int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
-    int64_t whole_at; /* its first element in arrays that hold all whole units */
+    /* the same in arrays that hold shards of units that are not frozen: gradients and moments */
+    int64_t trained_at;
     /* index of its first element among the elements of all units without padding, so that random
      * numbers do not depend on the number of ranks */
     uint64_t key;
@@ -45,6 +47,7 @@ typedef struct dpari_fsdp_unit {
     int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
+    int32_t frozen;      /* 1 if it has neither gradients nor moments (desc.frozen) */
     dpar_work across;    /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
@@ -72,6 +75,8 @@ struct dpar_fsdp {
     int64_t *count;                 /* [params] elements of each parameter */
     int64_t *start;                 /* [params] first element of each parameter in its unit */
     int32_t *home;                  /* [params] the unit of each parameter */
+    int32_t *group_of;              /* [params] the group of each parameter, or -1 */
+    dpar_optimizer_group *group;    /* [desc.groups] copy of desc.group */
     unsigned char *memory;          /* the registered memory, which contains the arrays below */
     unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
     unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
@@ -79,10 +84,12 @@ struct dpar_fsdp {
     unsigned char *moment[2];       /* shards of the optimizer's moments */
     unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
     int64_t largest;                /* elements of the largest unit, including padding */
+    int64_t largest_trained;        /* of the largest unit that is not frozen */
     int64_t shard_sum;              /* elements of all shards of this rank */
-    int64_t whole_sum;              /* elements of all units, including padding */
+    int64_t trained_sum;            /* elements of its shards of units that are not frozen */
     int32_t units, params;
-    int32_t full; /* number of units that have elements */
+    int32_t full;         /* number of units that have elements */
+    int32_t full_trained; /* number of these that are not frozen */
     int32_t slots, buckets;
     int64_t steps;      /* steps of the optimizer so far */
     double squares;     /* sum of the squares of this rank's gradients */
@@ -144,6 +151,12 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
+/* Returns 1 if unit u has neither gradients nor moments. */
+static int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u)
+{
+    return desc->frozen != NULL ? desc->frozen[u] : 0;
+}
+
 static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
@@ -169,6 +182,7 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
 static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
 {
     dpar_status st;
+    int32_t i;
     if (shards < 1) {
         return dpari_wrong(
             why, "fsdp: %d ranks share a copy of the model, but need to be 1 or more", shards);
@@ -203,6 +217,18 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
                          "only %d units",
                          desc->units_in_use, desc->gradient_buffers);
     }
+    if (desc->groups < 0 || (desc->groups > 0 && (desc->group == NULL || desc->group_of == NULL))) {
+        return dpari_wrong(why,
+                           "fsdp: groups is %d, but must be 0 or more; above 0, desc.group and "
+                           "desc.group_of must not be NULL",
+                           desc->groups);
+    }
+    for (i = 0; i < desc->groups; i++) {
+        st = dpari_optimizer_check_group(&desc->group[i], "fsdp", i, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
     st = dpari_fsdp_check_types(desc, why);
     if (st != DPAR_OK) {
         return st;
@@ -224,6 +250,11 @@ static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
     fsdp->count = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->count);
     fsdp->start = (int64_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->start);
     fsdp->home = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->home);
+    if (fsdp->desc.groups > 0) {
+        fsdp->group_of = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->group_of);
+        fsdp->group =
+            (dpar_optimizer_group *)dpari_room_take(&r, fsdp->desc.groups, sizeof *fsdp->group);
+    }
     *bytes = r.used;
 }
 
@@ -261,7 +292,7 @@ static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
     }
     if (!dpari_fsdp_gradients_whole(desc)) {
         fsdp->buckets =
-            (int32_t)dpari_least(fsdp->full, dpari_most(in_use, desc->gradient_buffers));
+            (int32_t)dpari_least(fsdp->full_trained, dpari_most(in_use, desc->gradient_buffers));
     }
 }
 
@@ -270,14 +301,17 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
                                     dpar_why *why)
 {
     const int64_t align = dpari_most(1, desc->align);
-    int64_t params = 0, total, pool = 1;
-    int32_t u;
+    int64_t params = 0, total, pool = 1, whole = 0;
+    int32_t u, i;
     dpari_zero(fsdp, sizeof *fsdp);
     fsdp->desc = *desc;
     fsdp->units = desc->units;
     for (u = 0; u < fsdp->units; u++) {
-        const int32_t here = dpari_fsdp_params(desc, u);
+        const int32_t here = dpari_fsdp_params(desc, u), frozen = dpari_fsdp_is_frozen(desc, u);
         dpar_status st;
+        if (!dpari_is_flag(frozen)) {
+            return dpari_wrong(why, "fsdp: frozen[%d] is %d, but must be 0 or 1", u, frozen);
+        }
         if (here < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
                 why,
@@ -292,15 +326,27 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         params += here;
         total = dpari_ceil_div(total, shards);
         fsdp->shard_sum += total;
-        fsdp->whole_sum += total * shards;
+        whole += total * shards;
         fsdp->largest = dpari_most(fsdp->largest, total * shards);
         fsdp->full += total > 0;
-        if (params > INT32_MAX || fsdp->whole_sum > DPARI_FSDP_MOST) {
+        if (!frozen) {
+            fsdp->trained_sum += total;
+            fsdp->largest_trained = dpari_most(fsdp->largest_trained, total * shards);
+            fsdp->full_trained += total > 0;
+        }
+        if (params > INT32_MAX || whole > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
                 "fsdp: the units up to %d have %ld parameters and %ld elements, but may have at "
                 "most 2^31 - 1 and 2^50",
-                u, params, fsdp->whole_sum);
+                u, params, whole);
+        }
+    }
+    for (i = 0; i < params && desc->groups > 0; i++) {
+        if (desc->group_of[i] < -1 || desc->group_of[i] >= desc->groups) {
+            return dpari_wrong(
+                why, "fsdp: group_of[%d] is %d, but must be one of the %d groups, or -1 for none",
+                i, desc->group_of[i], desc->groups);
         }
     }
     fsdp->params = (int32_t)params;
@@ -321,7 +367,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
     return DPAR_OK;
 }
 
-static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
+static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes *s)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t compute = dpar_type_bytes(desc->compute_type);
@@ -329,20 +375,20 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, dpar_fsdp_sizes *s)
     dpari_zero(s, sizeof *s);
     dpari_fsdp_place(fsdp, NULL, &s->plan);
     if (dpari_fsdp_weights_whole(desc)) {
-        s->weights = fsdp->whole_sum * compute;
+        s->weights = fsdp->shard_sum * shards * compute;
     } else {
         s->gathered = fsdp->slots * fsdp->largest * compute;
     }
     if (dpari_fsdp_gradients_whole(desc)) {
-        s->gradients = fsdp->whole_sum * gradient;
+        s->gradients = fsdp->trained_sum * shards * gradient;
     } else {
-        s->gradients = fsdp->shard_sum * dpar_type_bytes(dpari_wide_type(desc->type));
-        s->buckets = fsdp->buckets * fsdp->largest * gradient;
+        s->gradients = fsdp->trained_sum * dpar_type_bytes(dpari_wide_type(desc->type));
+        s->buckets = fsdp->buckets * fsdp->largest_trained * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+    s->moments = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
                  dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
@@ -365,7 +411,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_f
     }
     st = dpari_fsdp_count(fsdp, shards, &full, why);
     if (st == DPAR_OK) {
-        dpari_fsdp_sizes_of(fsdp, sizes);
+        dpari_fsdp_sizes_of(fsdp, shards, sizes);
     }
     return st;
 }
@@ -437,9 +483,20 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
     dpari_fact_real(facts, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(facts, "params_per_unit[#]", i, dpari_fsdp_params(desc, i));
+        dpari_fact(facts, "frozen[#]", i, dpari_fsdp_is_frozen(desc, i));
+    }
+    dpari_fact(facts, "the number of groups", 0, desc->groups);
+    for (i = 0; i < desc->groups; i++) {
+        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
+        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
+        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
+        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
     }
     for (i = 0; i < g->fsdp->params; i++) {
         dpari_fact(facts, "count[#]", i, desc->count[i]);
+        if (desc->groups > 0) {
+            dpari_fact(facts, "group_of[#]", i, desc->group_of[i]);
+        }
     }
 }
 
@@ -456,7 +513,7 @@ static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *giv
 static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 {
     const int64_t *count = fsdp->desc.count;
-    int64_t shard_at = 0, whole_at = 0;
+    int64_t shard_at = 0, trained_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
     for (u = 0; u < fsdp->units; u++) {
@@ -474,16 +531,23 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
         for (i = first; i < unit->last; i++) {
             fsdp->count[i] = count[i];
             fsdp->home[i] = u;
+            if (fsdp->desc.groups > 0) {
+                fsdp->group_of[i] = fsdp->desc.group_of[i];
+            }
         }
+        unit->frozen = dpari_fsdp_is_frozen(&fsdp->desc, u);
         unit->shard_at = shard_at;
-        unit->whole_at = whole_at;
+        unit->trained_at = trained_at;
         unit->key = key;
         unit->slot = unit->bucket = -1;
         unit->fresh = unit->adds = 1;
         shard_at += unit->flat.shard;
-        whole_at += unit->flat.shard * fsdp->shard->size;
+        trained_at += unit->frozen ? 0 : unit->flat.shard;
         key += (uint64_t)unit->flat.total;
         first = unit->last;
+    }
+    for (i = 0; i < fsdp->desc.groups; i++) {
+        fsdp->group[i] = fsdp->desc.group[i];
     }
     for (i = 0; i < fsdp->slots; i++) {
         dpari_zero(&fsdp->slot[i], sizeof fsdp->slot[i]);
@@ -499,7 +563,7 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 /* Allocates the registered memory and divides it into its parts. */
 static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = fsdp->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
@@ -622,15 +686,22 @@ static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
            (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
+/* Returns the status of the communicator that is broken. */
+static dpar_status dpari_fsdp_why_broken(const dpar_fsdp *fsdp)
+{
+    return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
+}
+
 /* Waits for all weights that are being gathered, and marks all slots as free. The caller then
- * changes the masters, from which the weights must be gathered again. */
-static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp)
+ * changes the masters, from which the weights must be gathered again. If trained is 1, leaves out
+ * frozen units. */
+static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t trained)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
     for (i = 0; i < fsdp->slots; i++) {
         dpari_fsdp_slot *s = &fsdp->slot[i];
-        if (s->unit >= 0) {
+        if (s->unit >= 0 && !(trained && fsdp->unit[s->unit].frozen)) {
             st = dpari_first_error(st, dpar_wait(&s->work));
             fsdp->unit[s->unit].slot = -1;
             s->unit = -1;
@@ -649,7 +720,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* If a communicator broke during a pass, operations may still use the memory. */
-    (void)dpari_fsdp_forget(fsdp);
+    (void)dpari_fsdp_forget(fsdp, 0);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
     }
@@ -688,15 +759,17 @@ static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 
 static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
-    const int64_t at =
-        dpari_fsdp_weights_whole(&fsdp->desc) ? fsdp->unit[slot].whole_at : slot * fsdp->largest;
+    const int64_t at = dpari_fsdp_weights_whole(&fsdp->desc)
+                           ? fsdp->unit[slot].shard_at * fsdp->shard->size
+                           : slot * fsdp->largest;
     return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc) ? fsdp->unit[bucket].whole_at
-                                                               : bucket * fsdp->largest;
+    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc)
+                           ? fsdp->unit[bucket].trained_at * fsdp->shard->size
+                           : bucket * fsdp->largest_trained;
     return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
@@ -723,7 +796,7 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, in
         return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
     }
     *type = dpari_wide_type(fsdp->desc.type);
-    return fsdp->sums + fsdp->unit[u].shard_at * dpar_type_bytes(*type);
+    return fsdp->sums + fsdp->unit[u].trained_at * dpar_type_bytes(*type);
 }
 
 /* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
@@ -747,7 +820,7 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32
 static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
     return fsdp->moment[k] +
-           fsdp->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
 }
 
 /* Returns the index of the first element of this rank's shard among the elements of all units. */
@@ -786,7 +859,7 @@ DPAR_API DPARI_COLD void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, i
     if (adds != NULL) {
         *adds = unit->adds;
     }
-    if (unit->state != DPARI_FSDP_OPEN) {
+    if (unit->state != DPARI_FSDP_OPEN || unit->frozen) {
         return NULL;
     }
     if (unit->bucket < 0) {
@@ -827,7 +900,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const 
                                 fsdp->count[i], i);
     }
     each = dpar_type_bytes(fsdp->desc.type);
-    st = dpari_fsdp_forget(fsdp);
+    st = dpari_fsdp_forget(fsdp, 0);
     if (st == DPAR_OK && dpar_fsdp_piece(fsdp, i, &piece)) {
         st = dpari_do_copy(fsdp->shard,
                            dpari_fsdp_master_at(fsdp, fsdp->home[i]) + piece.in_shard * each,
@@ -862,7 +935,8 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     dpari_fsdp_put_unit(fsdp, &t, u);
     dpar_text_put(&t, " in addition to those of ");
     for (v = 0; v < fsdp->units; v++) {
-        const int holds = gradients ? fsdp->unit[v].state == DPARI_FSDP_OPEN : fsdp->unit[v].used;
+        const dpari_fsdp_unit *unit = &fsdp->unit[v];
+        const int holds = gradients ? unit->state == DPARI_FSDP_OPEN && !unit->frozen : unit->used;
         if (!holds) {
             continue;
         }
@@ -905,13 +979,14 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int
     return best;
 }
 
-/* Converts this rank's masters of unit u from desc.type to compute_type. */
+/* Converts this rank's masters of unit u from desc.type to compute_type. Those of a frozen unit are
+ * always rounded to nearest, so that they have the same bits in each step. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *fsdp, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t count = fsdp->unit[u].flat.shard;
     dpar_mem_round r;
-    if (desc->compute_type != DPAR_BF16 || !desc->optimizer.stochastic) {
+    if (desc->compute_type != DPAR_BF16 || !desc->optimizer.stochastic || fsdp->unit[u].frozen) {
         return dpari_do_convert(fsdp->shard, to, desc->compute_type, dpari_fsdp_master_at(fsdp, u),
                                 desc->type, count, 0);
     }
@@ -1081,7 +1156,8 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     int32_t b = u;
-    if (unit->flat.shard > 0 && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
+    const int none = unit->flat.shard == 0 || unit->frozen;
+    if (!none && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -1094,7 +1170,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
         }
     }
     unit->state = DPARI_FSDP_OPEN;
-    if (unit->flat.shard == 0) {
+    if (none) {
         return DPAR_OK;
     }
     unit->bucket = b;
@@ -1149,7 +1225,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
         return DPAR_E_ARG;
     }
     if (dpari_fsdp_broken(fsdp)) {
-        return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
+        return dpari_fsdp_why_broken(fsdp);
     }
     if (fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard,
@@ -1262,8 +1338,9 @@ static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
         const dpari_fsdp_unit *unit = &fsdp->unit[u];
-        if (unit->used || unit->state == DPARI_FSDP_OPEN ||
-            (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0)) {
+        const int missing = unit->state == DPARI_FSDP_OPEN ||
+                            (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0);
+        if (unit->used || (missing && !unit->frozen)) {
             dpar_why why;
             (void)dpari_wrong(&why,
                               unit->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
@@ -1306,20 +1383,38 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     return fsdp->status;
 }
 
-/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. */
-static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
+/* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. Leaves
+ * out parameters i with duplicate[i], unless duplicate is NULL. */
+static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp, const uint8_t *duplicate)
 {
     dpar_status st = DPAR_OK;
     dpar_mem_squares s;
-    int32_t u;
+    dpar_piece piece;
+    int32_t u, i;
     fsdp->squares = 0.0;
+    dpari_zero(&s, sizeof s);
+    s.accumulate = 1;
+    s.sum = &fsdp->squares;
     for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
-        dpari_zero(&s, sizeof s);
-        s.in = dpari_fsdp_settled(fsdp, u, &s.type);
-        s.count = fsdp->unit[u].flat.shard;
-        s.accumulate = 1;
-        s.sum = &fsdp->squares;
-        st = s.count > 0 ? dpari_do_squares(fsdp->shard, &s) : DPAR_OK;
+        const dpari_fsdp_unit *unit = &fsdp->unit[u];
+        const unsigned char *from;
+        if (unit->frozen || unit->flat.shard == 0) {
+            continue;
+        }
+        from = dpari_fsdp_settled(fsdp, u, &s.type);
+        s.in = from;
+        s.count = unit->flat.shard;
+        if (duplicate == NULL) {
+            st = dpari_do_squares(fsdp->shard, &s);
+            continue;
+        }
+        for (i = unit->first; i < unit->last && st == DPAR_OK; i++) {
+            if (!duplicate[i] && dpar_fsdp_piece(fsdp, i, &piece)) {
+                s.in = from + piece.in_shard * dpar_type_bytes(s.type);
+                s.count = piece.count;
+                st = dpari_do_squares(fsdp->shard, &s);
+            }
+        }
     }
     if (st != DPAR_OK) {
         return st;
@@ -1327,34 +1422,100 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp)
     return dpari_do_wait(fsdp->shard);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm)
+/* Computes the norm of all gradients for the function `name`. */
+static DPARI_COLD dpar_status dpari_fsdp_find_norm(dpar_fsdp *fsdp, dpar_update *update,
+                                                   const char *name)
 {
-    double sum;
+    dpar_why why;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: the pass has not ended");
+    if (dpari_fsdp_broken(fsdp)) {
+        return dpari_fsdp_why_broken(fsdp);
     }
-    if (norm == NULL) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_norm: norm is NULL");
+    st = dpari_update_check(update, name, &why);
+    if (st == DPAR_OK && fsdp->under_way) {
+        st = dpari_wrong(&why, "%s: the pass has not ended", name);
     }
-    st = dpari_fsdp_squares(fsdp);
+    if (st != DPAR_OK) {
+        return dpari_update_refuse(fsdp->shard, st, &why);
+    }
+    st = dpari_fsdp_squares(fsdp, update->duplicate);
     if (st != DPAR_OK) {
         return st;
     }
-    sum = fsdp->squares;
-    st = dpar_all_reduce(fsdp->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
-    if (st == DPAR_OK) {
-        *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
+    return dpari_update_norm(fsdp->shard, update, fsdp->squares, 0, "fsdp: rate, clip or factor");
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update)
+{
+    return dpari_fsdp_find_norm(fsdp, update, "dpar_fsdp_norm");
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update)
+{
+    const dpar_status st = dpari_fsdp_find_norm(fsdp, update, "dpar_fsdp_update");
+    return st == DPAR_OK ? dpar_fsdp_step(fsdp, update->rate, update->scale) : st;
+}
+
+/* Updates elements lo .. hi - 1 of this rank's shard of unit u, which are in one group. */
+static dpar_status dpari_fsdp_step_range(dpar_fsdp *fsdp, int32_t u, int32_t group, int64_t lo,
+                                         int64_t hi, const dpar_mem_optimize *step)
+{
+    const int64_t in_moment = lo * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int32_t moments = dpari_optimizer_moments(&fsdp->desc.optimizer);
+    dpar_optimizer optimizer = fsdp->desc.optimizer;
+    dpar_mem_optimize call = *step;
+    dpar_optimizer_piece p;
+    const unsigned char *gradient;
+    if (hi == lo) {
+        return DPAR_OK;
     }
-    return st;
+    dpari_zero(&p, sizeof p);
+    p.weight_type = fsdp->desc.type;
+    p.weight = dpari_fsdp_master_at(fsdp, u) + lo * dpar_type_bytes(p.weight_type);
+    gradient = dpari_fsdp_settled(fsdp, u, &p.gradient_type);
+    p.gradient = gradient + lo * dpar_type_bytes(p.gradient_type);
+    p.m = moments > 0 ? dpari_fsdp_moment_at(fsdp, 0, u) + in_moment : NULL;
+    p.v = moments > 1 ? dpari_fsdp_moment_at(fsdp, 1, u) + in_moment : NULL;
+    p.count = hi - lo;
+    p.index = dpari_fsdp_key(fsdp, u) + (uint64_t)lo;
+    if (group >= 0) {
+        dpari_optimizer_use_group(&fsdp->group[group], &optimizer, &call.rate);
+    }
+    call.optimizer = &optimizer;
+    call.piece = &p;
+    return dpari_do_optimize(fsdp->shard, &call);
+}
+
+/* Updates this rank's shard of unit u, with one call for each run of parameters in one group. The
+ * padding after a parameter is 0 and stays so, and counts as part of the run. */
+static dpar_status dpari_fsdp_step_unit(dpar_fsdp *fsdp, int32_t u, const dpar_mem_optimize *step)
+{
+    const dpari_fsdp_unit *unit = &fsdp->unit[u];
+    int32_t i, group = -1;
+    int64_t lo = 0;
+    dpar_piece piece;
+    for (i = unit->first; i < unit->last && fsdp->desc.groups > 0; i++) {
+        dpar_status st;
+        if (fsdp->group_of[i] == group || !dpar_fsdp_piece(fsdp, i, &piece)) {
+            continue;
+        }
+        st = dpari_fsdp_step_range(fsdp, u, group, lo, piece.in_shard, step);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        lo = piece.in_shard;
+        group = fsdp->group_of[i];
+    }
+    return dpari_fsdp_step_range(fsdp, u, group, lo, unit->flat.shard, step);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
 {
-    int32_t u, k;
+    dpar_mem_optimize step;
+    int32_t u;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
@@ -1362,35 +1523,32 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
     if (fsdp->under_way) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_step: the pass has not ended");
     }
-    st = dpari_fsdp_forget(fsdp);
+    st = dpari_fsdp_forget(fsdp, 1);
     if (st != DPAR_OK) {
         return st;
     }
-    fsdp->steps++;
+    dpari_zero(&step, sizeof step);
+    step.step = ++fsdp->steps;
+    step.rate = rate;
+    step.factor = factor;
     for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
-        dpar_optimizer_piece p;
-        dpar_mem_optimize o;
-        void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_optimizer_moments(&fsdp->desc.optimizer); k++) {
-            moment[k] = dpari_fsdp_moment_at(fsdp, k, u);
+        if (!fsdp->unit[u].frozen) {
+            st = dpari_fsdp_step_unit(fsdp, u, &step);
         }
-        dpari_zero(&p, sizeof p);
-        p.weight = dpari_fsdp_master_at(fsdp, u);
-        p.weight_type = fsdp->desc.type;
-        p.gradient = dpari_fsdp_settled(fsdp, u, &p.gradient_type);
-        p.m = moment[0];
-        p.v = moment[1];
-        p.count = fsdp->unit[u].flat.shard;
-        p.index = dpari_fsdp_key(fsdp, u);
-        dpari_zero(&o, sizeof o);
-        o.optimizer = &fsdp->desc.optimizer;
-        o.piece = &p;
-        o.step = fsdp->steps;
-        o.rate = rate;
-        o.factor = factor;
-        st = dpari_do_optimize(fsdp->shard, &o);
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp)
+{
+    if (fsdp == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (fsdp->under_way) {
+        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_changed: the pass has not ended");
+    }
+    fsdp->steps++;
+    return dpari_fsdp_forget(fsdp, 0);
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
@@ -1399,6 +1557,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, dou
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(fsdp, u) || array < 0) {
+        return 0;
+    }
+    if (array != DPAR_FSDP_MASTER && fsdp->unit[u].frozen) {
         return 0;
     }
     if (array == DPAR_FSDP_GRADIENT) {
@@ -1529,7 +1690,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, i
             "more, read not NULL, and no pass may be in progress",
             ranks, steps);
     } else {
-        st = dpari_fsdp_forget(fsdp);
+        st = dpari_fsdp_forget(fsdp, 0);
     }
     for (array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
         for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {

@@ -35,18 +35,38 @@
  *                 dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, if the gradients are computed later
  *             dpar_fsdp_end(f);
- *         dpar_fsdp_norm(f, &norm);
- *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
+ *         dpar_fsdp_update(f, &update);         update.rate, update.clip and others: update.h
  *     dpar_fsdp_free(f);
  *
- * This clips the gradients to norm 1. Without clipping, omit dpar_fsdp_norm and pass the factor 1.
- * dpar_fsdp_sizes_init computes the memory that a rank needs. It needs no communicator, so that you
- * can plan a job with it.
+ * Without a norm, a clip and a check of the gradients, call dpar_fsdp_step(f, rate, 1.0) in place
+ * of dpar_fsdp_update; it needs no communication. dpar_fsdp_sizes_init computes the memory that a
+ * rank needs. It needs no communicator, so that you can plan a job with it.
  *
  * Tied weights. If several layers use a weight, such as an embedding that is also the output layer,
  * make it a separate unit. Unshard it before the first of these layers and reshard it after the
  * last, in forward and in backward, and make it ready after its last gradient. Set
  * desc.units_in_use to 2, because this unit and that of the current layer are in use together.
+ *
+ * Frozen units (LoRA, training in stages). The weights of units in desc.frozen do not change. Use
+ * them like those of other units, in backward, too, but compute no gradients; dpar_fsdp_ready is
+ * optional. They have neither gradients nor moments in memory and messages. To freeze others later,
+ * make another fsdp and load the state.
+ *
+ * Parameter groups. desc.group has the numbers of each group and desc.group_of each parameter's
+ * group. To decay only matrices, for instance, set desc.optimizer.decay to 0.1, desc.groups to 1,
+ * desc.group to a group of zeros, and desc.group_of[i] to -1 for matrices and 0 for others.
+ *
+ * Your own optimizer. Update the shards of the masters in place of dpar_fsdp_update, then call
+ * dpar_fsdp_changed. Without this call, the next pass would use the old weights. Make the fsdp with
+ * DPAR_OPTIMIZER_SGD, which keeps no state, and keep your own for each unit. With ZeRO-1, 2 and 3:
+ *
+ *     status = dpar_fsdp_norm(f, &update);
+ *     for (u = 0; status == DPAR_OK && u < units; u++) {
+ *         float *w = (float *)dpar_fsdp_state(f, DPAR_FSDP_MASTER, u, &n, NULL);
+ *         const float *g = (const float *)dpar_fsdp_state(f, DPAR_FSDP_GRADIENT, u, NULL, NULL);
+ *         ... updates w[i] with the gradient update.scale * g[i], i < n ...
+ *     }
+ *     if (status == DPAR_OK) dpar_fsdp_changed(f);
  *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
@@ -91,6 +111,7 @@
 
 #include "../comm/comm.h"
 #include "../host/optimizer.h"
+#include "update.h"
 #include "../index/flat.h"
 #include "../index/layout.h"
 #include "../schedule/schedule.h"
@@ -143,6 +164,13 @@ typedef struct dpar_fsdp_desc {
      * to end. Tensor-parallel ranks have separate fsdp objects. Their copies of a parameter stay
      * equal if the parameter has the same index in each object. */
     dpar_optimizer optimizer;
+    const int32_t *frozen; /* [units] 1 for units that are not trained, 0 for others. NULL if all
+                              are trained. Only make and dpar_fsdp_sizes_init read this and the
+                              groups */
+    int32_t groups;        /* number of parameter groups */
+    const dpar_optimizer_group *group; /* [groups] */
+    const int32_t *group_of; /* [all parameters] group of each; -1 selects the optimizer's numbers
+                                and the rate of the step. Required if there are groups */
     /* Your memory for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64 bytes,
      * which you keep until the fsdp is freed. If it is NULL and bytes is 0, make allocates it. If
      * bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size that is needed.
@@ -157,11 +185,12 @@ typedef struct dpar_fsdp_sizes {
     int64_t plan;       /* the bookkeeping, in desc.memory or allocated by dpar_fsdp_make */
     int64_t registered; /* allocated by make with dpar_comm_alloc; constant until free */
     int64_t weights;    /* ZeRO-1 and 2: whole weights, of compute_type */
-    int64_t gradients;  /* whole, of gradient_type, or shards */
+    int64_t gradients;  /* whole, of gradient_type, or shards; of units that are not frozen */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
-    int64_t moments;    /* shards of the optimizer's arrays */
+    int64_t moments;    /* shards of the optimizer's arrays, of units that are not frozen */
     int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit */
-    int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit */
+    int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit that is
+                           not frozen */
 } dpar_fsdp_sizes;
 
 /* A handle to a model that is divided among the ranks. */
@@ -221,7 +250,7 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit, int32_t di
  * type. Returns NULL unless its unit is between unshard and reshard. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
 /* Returns the address of parameter i's gradient: count[i] elements of gradient_type. Returns NULL
- * unless its unit is between unshard in backward and ready. Local. O(1).
+ * unless its unit is between unshard in backward and ready, and if it is frozen. Local. O(1).
  *
  * adds: set to 1 if backward must add to the present contents, or 0 if it must overwrite them. This
  *       is the `beta` of the matrix product that computes the gradient. May be NULL.
@@ -242,22 +271,41 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
  * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
  * all-reduce of each shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in
  * use or had backward but is not ready. In the last micro-batch every unit with parameters must be
- * ready. Other errors are those of comm.h. A pass that failed has also ended. */
+ * ready, unless it is frozen. Other errors are those of comm.h. A pass that failed has also ended.
+ */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
-/* Computes the 2-norm of all gradients. Squares are summed in f64, first over this rank's shards,
- * then over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
- * tensor parallelism), the norm of the whole model is the root of the sum of the squared norms.
+/* Updates the weights by one step of the optimizer, after the norm of all gradients was computed.
+ *
+ * update: rate, clip and others (update.h). Sets its norm.
+ *
+ * Returns DPAR_SKIPPED if a gradient is NaN or infinite. Weights, moments and the number of steps
+ * are then unchanged on all ranks.
  *
  * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is in progress or norm is NULL. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, double *norm);
-/* Updates the weights by one step of the optimizer.
+ * DPAR_E_ARG if a pass is in progress or a number of the update is out of its domain. Fails with
+ * DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different numbers or only some
+ * ranks failed with DPAR_E_ARG. Other errors are those of comm.h. */
+DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
+/* Does the first half of dpar_fsdp_update: sets update->norm and update->scale. Squares are summed
+ * in f64, first over this rank's shards, then over the ranks in rank order. Returns DPAR_SKIPPED if
+ * the norm is not finite. Collective, costs and fails like dpar_fsdp_update.
+ *
+ * If a rank has several fsdp objects, such as one for experts, call it for each of them. The norm
+ * of the model is the root of the sum of the squared norms. */
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
+/* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
- * factor: gradients are multiplied by it (dpar_optimizer_clip).
+ * factor: gradients are multiplied by it (update->scale).
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
+/* Tells the fsdp that you changed masters through dpar_fsdp_state, and counts a step. The next
+ * unshard of each unit gathers its weights again. All ranks call it after the change.
+ *
+ * Local. O(units), and waits for weights that are being gathered. Fails with DPAR_E_ARG if a pass
+ * is in progress. */
+DPAR_API dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp);
 
 /* ---- state ---- */
 
@@ -271,7 +319,8 @@ enum {
 };
 
 /* Returns this rank's shard of an array of a unit. Returns NULL, with 0 elements and
- * DPAR_TYPE_NONE, if there is no such unit or the optimizer has no such array. dpar_fsdp_piece
+ * DPAR_TYPE_NONE, if there is no such unit, the optimizer has no such array, or the unit is frozen
+ * and the array is not DPAR_FSDP_MASTER. dpar_fsdp_piece
  * reports where a parameter is in the shard.
  *
  * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.

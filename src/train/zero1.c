@@ -9,9 +9,8 @@
  * ended. If a pass that was sent only to owners ends with dpar_ddp_end, the averages are gathered.
  * ddp.c implements both ways and this gather.
  *
- * The ranks must use the same optimizer, rate and clip. They compare a hash of these values in the
- * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
- * collective, so that the other ranks learn of it and do not wait. */
+ * The ranks must use the same optimizer, rate, clip and factor. They compare a hash of these values
+ * in the all-reduce of the norm (update.c). */
 #include "zero1.h"
 
 #include "../base/arith.h"
@@ -21,11 +20,11 @@
 #include "../comm/comm.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
-#include "../host/elements.h"
 #include "../host/optimizer.h"
 #include "../host/optimizer_private.h"
 #include "ddp_private.h"
 #include "layer_calls.h"
+#include "update_private.h"
 
 /* ---- made and freed -------------------------------------------------------------------------- */
 
@@ -60,13 +59,28 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
         dpari_fact(facts, "group[#].count", i, desc->group[i].count);
         dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
         dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
+        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
+        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
     }
+}
+
+/* Returns the numbers of a group. */
+static dpar_optimizer_group dpari_zero1_numbers(const dpar_zero1_group *group)
+{
+    dpar_optimizer_group numbers;
+    numbers.decay = group->decay;
+    numbers.rate = group->rate;
+    numbers.beta1 = group->beta1;
+    numbers.beta2 = group->beta2;
+    return numbers;
 }
 
 /* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
 static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
+    dpar_optimizer_group numbers;
+    dpar_status status;
     int64_t at = 0;
     int32_t i;
     if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
@@ -86,13 +100,10 @@ static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                 "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
-        if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
-            !dpari_finite(p->rate)) {
-            return dpari_optimizer_say(
-                why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g, but each must "
-                "be 0 or more, and finite",
-                i, p->decay, p->rate);
+        numbers = dpari_zero1_numbers(p);
+        status = dpari_optimizer_check_group(&numbers, "dpar_zero1_make", i, why);
+        if (status != DPAR_OK) {
+            return status;
         }
         at = p->first + p->count;
     }
@@ -146,10 +157,6 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *zero1)
     if (zero1->moment[0] != NULL) {
         dpar_comm_release(comm, zero1->moment[0]);
     }
-    if (zero1->pinned && comm->mem->unpin != NULL) {
-        (void)comm->mem->unpin(comm->mem->ctx, zero1->squares);
-    }
-    dpari_object_release(zero1->squares);
     dpari_object_release(zero1);
 }
 
@@ -195,27 +202,15 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero
     return zero1;
 }
 
-/* Allocates the moments, which dpar_comm_alloc sets to 0, and `squares`, which it pins for a
- * device. */
+/* Allocates the moments, which dpar_comm_alloc sets to 0. */
 static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
     const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
     void *memory = NULL;
-    dpar_status status;
-    zero1->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *zero1->squares);
-    if (zero1->squares == NULL) {
-        return DPAR_E_MEMORY;
-    }
-    if (comm->mem != NULL && comm->mem->pin != NULL) {
-        status = comm->mem->pin(comm->mem->ctx, zero1->squares, (int64_t)sizeof *zero1->squares);
-        if (status != DPAR_OK) {
-            return status;
-        }
-        zero1->pinned = 1;
-    }
-    if (zero1->moments == 0) {
-        return DPAR_OK;
+    dpar_status status = dpari_ddp_pin(zero1->ddp);
+    if (status != DPAR_OK || zero1->moments == 0) {
+        return status;
     }
     status = dpar_comm_alloc(comm, dpari_most(64, each * zero1->moments), &memory);
     zero1->moment[0] = (unsigned char *)memory;
@@ -284,7 +279,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
 DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first,
                                            int64_t *count, int32_t *type)
 {
-    if (zero1 == NULL || array < 0 || array >= zero1->moments) {
+    if (zero1 == NULL) {
         return NULL;
     }
     if (first != NULL) {
@@ -292,6 +287,9 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
     }
     if (count != NULL) {
         *count = zero1->count[zero1->ddp->comm->rank];
+    }
+    if (array < 0 || array >= zero1->moments) {
+        return NULL;
     }
     if (type != NULL) {
         *type = zero1->moment_type;
@@ -301,42 +299,10 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Computes the factor by which the gradients are multiplied so that their norm is at most `clip`.
- * Waits for a device. Collective if clip is positive. */
-static dpar_status dpari_zero1_factor(dpar_zero1 *zero1, double clip, double *factor)
-{
-    dpar_comm *comm = zero1->ddp->comm;
-    dpar_mem_squares s;
-    double sum = 0.0;
-    dpar_status status = DPAR_OK;
-    *factor = 1.0;
-    if (clip <= 0.0) {
-        return DPAR_OK;
-    }
-    dpari_zero(&s, sizeof s);
-    s.type = zero1->ddp->desc.type;
-    s.in = zero1->ddp->buffer + dpari_ddp_first(zero1) * dpar_type_bytes(s.type);
-    s.count = zero1->count[comm->rank];
-    s.sum = zero1->squares;
-    *s.sum = 0.0;
-    if (s.count > 0) {
-        status = dpari_do_squares(comm, &s);
-    }
-    if (status == DPAR_OK) {
-        status = dpari_do_wait(comm);
-    }
-    if (status == DPAR_OK) {
-        const double mine = *s.sum; /* copied, because *s.sum may be pinned and `sum` is not */
-        status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
-    }
-    *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
-    return status;
-}
-
-/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the decay
- * and rate of a group. If group is NULL, uses those of the optimizer and the step. */
-static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group *group, int64_t lo,
-                                      int64_t hi, const dpar_mem_optimize *call)
+/* Updates elements lo .. hi - 1 of the flat array, which are in this rank's share, with the numbers
+ * of a group. If group is NULL, uses those of the optimizer and the step. */
+static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_group *group,
+                                            int64_t lo, int64_t hi, const dpar_mem_optimize *call)
 {
     const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
@@ -353,8 +319,8 @@ static dpar_status dpari_zero1_update(dpar_zero1 *zero1, const dpar_zero1_group 
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        optimizer.decay = group->decay;
-        update.rate *= group->rate > 0.0 ? group->rate : 1.0;
+        const dpar_optimizer_group numbers = dpari_zero1_numbers(group);
+        dpari_optimizer_use_group(&numbers, &optimizer, &update.rate);
     }
     update.optimizer = &optimizer;
     update.piece = &p;
@@ -381,24 +347,15 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *zero1, const dpar_mem_opti
         } else if (g != NULL) {
             hi = dpari_least(end, g->first + g->count);
         }
-        st = dpari_zero1_update(zero1, g, lo, hi, call);
+        st = dpari_zero1_update_range(zero1, g, lo, hi, call);
     }
     return st;
 }
 
-/* Appends a separator and a text to the message in comm->why. */
-static DPARI_COLD void dpari_zero1_append(dpar_comm *comm, const char *separator, const char *text)
-{
-    const dpar_why before = comm->why;
-    dpar_text t;
-    dpari_text_why(&t, &comm->why);
-    dpari_text_print(&t, "%s%s%s", before.text, separator, text);
-}
-
 /* Checks the arguments of a step, and that the optimizer still has the kind and the moments for
  * which the state was allocated. */
-static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, double clip,
-                                     dpar_why *why)
+static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, const dpar_update *update,
+                                     const char *name, dpar_why *why)
 {
     const dpar_optimizer *optimizer = zero1->optimizer;
     int32_t moments = 0, moment_type = 0;
@@ -411,94 +368,108 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *zero1, double rate, doubl
         zero1->moment_type != moment_type) {
         return dpari_wrong(
             why,
-            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is for kind %d "
-            "with %d, or of another type",
-            optimizer->kind, moments, zero1->kind, zero1->moments);
-    }
-    if (!dpari_finite(rate) || clip != clip) {
-        return dpari_optimizer_say(
-            why,
-            "dpar_zero1_step: rate is %.9g and clip %.9g, but rate must be finite and clip not NaN",
-            rate, clip);
+            "%s: the optimizer has kind %d with %d moments, the state is for kind %d with %d, or "
+            "of another type",
+            name, optimizer->kind, moments, zero1->kind, zero1->moments);
     }
     if (zero1->ddp->under_way && !zero1->ddp->last) {
-        return dpari_wrong(why, "dpar_zero1_step: the pass in progress was begun with last = 0");
+        return dpari_wrong(why, "%s: the pass in progress was begun with last = 0", name);
     }
-    return DPAR_OK;
+    return dpari_update_check(update, name, why);
 }
 
-/* Ends a step that this rank rejects. Takes part in a collective that breaks the communicator if
- * other ranks did not reject the step. If all ranks reject it, nothing else happens. Returns the
- * status, and leaves the message in comm->why. */
-static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
-                                                 const dpar_why *own)
+/* Returns a hash of the optimizer's numbers, which must be equal on all ranks in a step. The kind
+ * and the moment type need no comparison: all ranks had the same ones in dpar_zero1_make, and
+ * dpari_zero1_check rejects a change. */
+static uint64_t dpari_zero1_hash(const dpar_optimizer *p)
 {
-    dpar_why why = *own;
-    st = dpari_agree_on(comm, st, "zero1 refused", NULL, NULL, &why);
-    if (comm->status == DPAR_OK) {
-        comm->why = *own;
-    } else {
-        (void)dpari_repeat(st, &why, comm->why.text);
-        comm->why = *own;
-        dpari_zero1_append(comm, "; ", why.text);
-    }
-    return st;
-}
-
-/* Returns a hash of the values that must be equal on all ranks in a step. The kind and the moment
- * type need no comparison: all ranks had the same ones in dpar_zero1_make, and dpari_zero1_check
- * rejects a change. */
-static uint64_t dpari_zero1_hash(const dpar_optimizer *p, double rate, double clip)
-{
-    uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
-    h = dpari_hash(dpari_hash(dpari_hash(h, p->nesterov), p->stochastic), (int64_t)p->seed);
-    h = dpari_hash_real(dpari_hash_real(dpari_hash_real(h, p->beta1), p->beta2), p->epsilon);
+    uint64_t h = dpari_hash(dpari_hash(0, p->nesterov), p->stochastic);
+    h = dpari_hash_real(dpari_hash(h, (int64_t)p->seed), p->beta1);
+    h = dpari_hash_real(dpari_hash_real(h, p->beta2), p->epsilon);
     return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip)
+/* Ends the pass, unless its averages are known, and computes the norm. */
+static DPARI_COLD dpar_status dpari_zero1_end(dpar_zero1 *zero1, dpar_update *update,
+                                              const char *name)
 {
-    dpar_zero1 *const z = zero1;
-    dpar_mem_optimize call;
-    dpar_comm *comm;
+    dpar_ddp *ddp;
     dpar_why why;
+    double squares = 0.0;
     dpar_status status;
-    if (z == NULL) {
+    if (zero1 == NULL) {
         return DPAR_E_ARG;
     }
-    comm = z->ddp->comm;
-    if (comm->status != DPAR_OK) {
-        return comm->status;
+    ddp = zero1->ddp;
+    if (ddp->comm->status != DPAR_OK) {
+        return ddp->comm->status;
     }
-    status = dpari_zero1_check(z, rate, clip, &why);
+    status = dpari_zero1_check(zero1, update, name, &why);
     if (status != DPAR_OK) {
-        return dpari_zero1_refuse(comm, status, &why);
+        return dpari_update_refuse(ddp->comm, status, &why);
     }
-    if (!z->ddp->ended) {
-        status = dpari_ddp_finish(z->ddp, 1);
+    if (!ddp->ended) {
+        status = dpari_ddp_finish(ddp, 1);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    z->ddp->ended = 0;
-    dpari_zero(&call, sizeof call);
-    call.optimizer = z->optimizer;
-    call.rate = rate;
-    status = dpari_zero1_factor(z, clip, &call.factor);
+    ddp->ended = 0;
+    status = dpari_ddp_squares(ddp, update->duplicate, &squares);
     if (status != DPAR_OK) {
         return status;
     }
-    call.step = ++z->steps;
-    status = dpari_zero1_update_all(z, &call);
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = dpari_ddp_gather(z, z->weights, dpari_zero1_hash(z->optimizer, rate, clip));
-    if (status == DPAR_E_MISMATCH && comm->status == status) {
-        why = comm->why;
-        (void)dpari_optimizer_say(&comm->why, "zero1: on this rank rate is %.9g and clip %.9g. ",
-                                  rate, clip);
-        dpari_zero1_append(comm, "", why.text);
+    return dpari_update_norm(ddp->comm, update, squares, dpari_zero1_hash(zero1->optimizer),
+                             DPARI_ZERO1_ALIKE);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_norm(dpar_zero1 *zero1, dpar_update *update)
+{
+    const dpar_status status = dpari_zero1_end(zero1, update, "dpar_zero1_norm");
+    if (status == DPAR_OK) {
+        zero1->ddp->ended = 1;
     }
     return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_gather(dpar_zero1 *zero1)
+{
+    if (zero1 == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (zero1->ddp->under_way) {
+        return dpari_comm_wrong(zero1->ddp->comm,
+                                "dpar_zero1_gather: a pass is in progress (dpar_zero1_norm)");
+    }
+    zero1->ddp->ended = 0;
+    zero1->steps++;
+    return dpari_ddp_gather(zero1, zero1->weights, 1);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_update(dpar_zero1 *zero1, dpar_update *update)
+{
+    dpar_mem_optimize call;
+    dpar_status status = dpari_zero1_end(zero1, update, "dpar_zero1_update");
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&call, sizeof call);
+    call.optimizer = zero1->optimizer;
+    call.step = zero1->steps + 1;
+    call.rate = update->rate;
+    call.factor = update->scale;
+    status = dpari_zero1_update_all(zero1, &call);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_zero1_gather(zero1);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip)
+{
+    dpar_update update;
+    dpari_zero(&update, sizeof update);
+    update.rate = rate;
+    update.clip = clip;
+    return dpar_zero1_update(zero1, &update);
 }

@@ -31,6 +31,21 @@
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
  *
+ * Your own optimizer. dpar_zero1_norm ends the pass, so that this rank's share of the gradients
+ * holds averages. You update this rank's share of the weights, and dpar_zero1_gather sends it to
+ * the other ranks. Make the zero1 with an optimizer that has no state, and keep your own for the
+ * share:
+ *
+ *     dpar_optimizer_init(&none, DPAR_OPTIMIZER_SGD);
+ *     zero.optimizer = &none;  ...  dpar_zero1_make(ddp, &zero, &zero1, &why);
+ *     dpar_zero1_state(zero1, 0, &first, &count, NULL);
+ *     each step:
+ *         status = dpar_zero1_norm(zero1, &update);
+ *         for (i = first; status == DPAR_OK && i < first + count; i++) {
+ *             g = update.scale * grads[i];  ...  weights[i] -= ...  state[i - first] = ...
+ *         }
+ *         if (status == DPAR_OK) dpar_zero1_gather(zero1);
+ *
  * Each element is updated separately (optimizer.h). The weights therefore differ from those of
  * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
  * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
@@ -39,12 +54,14 @@
 
 #include "../host/optimizer.h"
 #include "ddp.h"
+#include "update.h"
 
-/* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
+/* A range of elements with its own numbers, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
     int64_t first, count; /* elements first .. first + count - 1 of the flat array */
     double decay;         /* weight decay in place of the optimizer's; 0 means none */
     double rate;          /* factor for the rate of the step; 0 selects 1 */
+    double beta1, beta2;  /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
 } dpar_zero1_group;
 
 /* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same
@@ -84,25 +101,46 @@ DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
 /* Ends the pass and updates the weights by one step of the optimizer. Afterwards all ranks have all
  * weights, and only this rank's share of the gradients holds averages.
  *
- * rate: learning rate.
- * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
+ * update: rate, clip and others (update.h). Sets its norm.
  *
- * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip also an
- * all-reduce of 8 bytes, and O(n / ranks).
+ * Returns DPAR_SKIPPED if a gradient is NaN or infinite. The pass has then ended as well, but
+ * weights, moments and the number of steps are unchanged on all ranks.
  *
- * Fails with DPAR_E_ARG if the optimizer is invalid or has another kind than in dpar_zero1_make,
- * rate is not finite, clip is NaN, or the pass in progress was begun with last = 0. If this happens
- * on all ranks, and they had reported the same gradients, nothing was done and you may call it
- * again. Fails with DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different
- * numbers or only some ranks failed with DPAR_E_ARG. Other errors are those of comm.h. The message
- * is in comm->why. */
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, an all-reduce of 8 bytes, and
+ * O(n / ranks).
+ *
+ * Fails with DPAR_E_ARG if the optimizer is invalid or has another kind than in dpar_zero1_make, a
+ * number of the update is out of its domain, or the pass in progress was begun with last = 0. If
+ * this happens on all ranks, and they had reported the same gradients, nothing was done and you may
+ * call it again. Fails with DPAR_E_MISMATCH, which breaks the communicator, if ranks passed
+ * different numbers or only some ranks failed with DPAR_E_ARG. Other errors are those of comm.h.
+ * The message is in comm->why. */
+DPAR_API dpar_status dpar_zero1_update(dpar_zero1 *zero1, dpar_update *update);
+/* Does what dpar_zero1_update does with this rate and clip, and returns the same status. */
 DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
+/* Does the first half of dpar_zero1_update: ends the pass, and sets update->norm and update->scale.
+ * Only this rank's share of the gradients holds averages then. Continue with your own update and
+ * dpar_zero1_gather, or with dpar_zero1_update, which uses these averages. If you do neither, call
+ * dpar_ddp_zero or dpar_ddp_begin(ddp, 1) before the next backward, as after dpar_ddp_end.
+ *
+ * Returns DPAR_SKIPPED if a gradient is NaN or infinite; nothing else is then to be called.
+ *
+ * Collective. Costs a reduce-scatter of n elements, an all-reduce of 8 bytes, and O(n / ranks).
+ * Fails like dpar_zero1_update. */
+DPAR_API dpar_status dpar_zero1_norm(dpar_zero1 *zero1, dpar_update *update);
+/* Sends this rank's share of the weights, which you have changed, to all other ranks, and counts a
+ * step.
+ *
+ * Collective. Costs an all-gather of n elements. Fails with DPAR_E_ARG if a pass is in progress.
+ * Other errors are those of comm.h. */
+DPAR_API dpar_status dpar_zero1_gather(dpar_zero1 *zero1);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
  *
  * array: 0 selects m of AdamW or the momentum of SGD, 1 selects v of AdamW.
- * first: set to the first element of the share in the flat array. May be NULL.
- * count: set to the number of its elements. May be NULL.
+ * first: set to the first element of the share in the flat array, even if there is no such array.
+ *        May be NULL.
+ * count: set to the number of its elements, even if there is no such array. May be NULL.
  * type:  set to the type of its elements. May be NULL.
  *
  * Local. O(1). */

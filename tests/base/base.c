@@ -22,7 +22,9 @@ static void test_statuses(void)
     }
     CHECK_TEXT(dpar_status_text(DPAR_OK), "ok");
     CHECK_TEXT(dpar_status_text(DPAR_E_DIVIDE), "sizes do not divide");
-    CHECK_TEXT(dpar_status_text(3), "unknown status");
+    CHECK_TEXT(dpar_status_text(DPAR_SKIPPED),
+               "the step was skipped because a gradient is not finite");
+    CHECK_TEXT(dpar_status_text(4), "unknown status");
     CHECK_TEXT(dpar_status_text(-14), "unknown status");
     CHECK_TEXT(dpar_status_text(-77), "unknown status");
 }

@@ -151,8 +151,36 @@ static void test_huge(void)
     CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), DPAR_E_RANGE);
 }
 
+/* Frozen units have weights and masters, but neither gradients nor moments: 100, 60 and 41 elements
+ * on 4 ranks, of which the first and the last unit are frozen. */
+static void test_frozen(void)
+{
+    static const int64_t count[3] = {100, 60, 41};
+    static const int32_t frozen[3] = {1, 0, 1};
+    dpar_fsdp_desc desc;
+    dpar_fsdp_sizes sizes;
+    dpar_why why;
+    memset(&desc, 0, sizeof desc);
+    desc.units = 3;
+    desc.count = count;
+    desc.frozen = frozen;
+    dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_ADAMW);
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, 4, &desc, &why), DPAR_OK); /* ZeRO-3 */
+    CHECK_INT(sizes.master, (25 + 15 + 11) * 4);
+    CHECK_INT(sizes.gathered, 100 * 4);
+    CHECK_INT(sizes.gradients, 15 * 4);
+    CHECK_INT(sizes.buckets, 60 * 4);
+    CHECK_INT(sizes.moments, 2 * 15 * 4);
+    desc.zero = 1;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, 4, &desc, &why), DPAR_OK);
+    CHECK_INT(sizes.weights, (100 + 60 + 44) * 4);
+    CHECK_INT(sizes.gradients, 60 * 4);
+    CHECK_INT(sizes.moments, 2 * 15 * 4);
+}
+
 int main(void)
 {
+    test_frozen();
     test_bytes();
     test_narrow_bytes();
     test_huge();

@@ -31,6 +31,7 @@
 #define dpar_fsdp_ready(f, u) (dpar_status) ON_DEVICE(dpar_fsdp_ready(f, u))
 #define dpar_fsdp_end(f) (dpar_status) ON_DEVICE(dpar_fsdp_end(f))
 #define dpar_fsdp_norm(f, n) (dpar_status) ON_DEVICE(dpar_fsdp_norm(f, n))
+#define dpar_fsdp_update(f, n) (dpar_status) ON_DEVICE(dpar_fsdp_update(f, n))
 #define dpar_fsdp_step(f, r, x) (dpar_status) ON_DEVICE(dpar_fsdp_step(f, r, x))
 #define dpar_fsdp_load(f, n, s, r, x, w) (dpar_status) ON_DEVICE(dpar_fsdp_load(f, n, s, r, x, w))
 #define dpar_fsdp_state(f, a, u, n, t)                                                             \
@@ -150,11 +151,13 @@ typedef struct model {
     dpar_fsdp_desc o;
     dpar_fsdp_sizes sizes;
     int32_t units, params, batches, ranks, rank;
-    int32_t full; /* 1 if no unit is empty */
-    int32_t steps;
-    double clip; /* applied in each second step; 0: never */
+    int32_t full;         /* 1 if no unit is empty */
+    int32_t steps, began; /* began: the first step after the weights were last set */
+    double clip;          /* applied in each second step; 0: never */
     int32_t params_of[UNITS], first[UNITS + 1], unit_of[MOST];
     int64_t numel[MOST], key[MOST];
+    int32_t frozen[UNITS], group_of[MOST];
+    dpar_optimizer_group group[2];
     unsigned char *whole[MOST][DPAR_FSDP_ARRAY_COUNT]; /* the reference's masters and moments */
     double *gradient[MOST];
 } model;
@@ -219,6 +222,22 @@ static void draw(model *m, uint64_t *seed)
     }
     m->first[u] = i;
     m->params = i;
+    if (lot_below(seed, 2) != 0) {
+        m->o.frozen = m->frozen;
+        for (u = 0; u < m->units; u++) {
+            m->frozen[u] = lot_below(seed, 3) == 0;
+        }
+    }
+    m->o.groups = (int32_t)lot_below(seed, 3);
+    for (i = 0; i < m->params && m->o.groups > 0; i++) {
+        m->group_of[i] = (int32_t)lot_below(seed, m->o.groups + 1) - 1;
+    }
+    m->group[0].rate = 0.5;
+    m->group[0].beta2 = 0.95;
+    m->group[1].decay = 0.25;
+    m->group[1].beta1 = 0.75;
+    m->o.group = m->group;
+    m->o.group_of = m->group_of;
 }
 
 static void reference_open(model *m, uint64_t seed)
@@ -266,7 +285,7 @@ static double reference_gradients(model *m, int step)
                     sum += number(step, r, b, i, e);
                 }
             }
-            m->gradient[i][e] = sum * scale;
+            m->gradient[i][e] = m->frozen[m->unit_of[i]] ? 0.0 : sum * scale;
             squares += m->gradient[i][e] * m->gradient[i][e];
         }
     }
@@ -277,7 +296,20 @@ static void reference_step(model *m, int64_t t, double rate, double factor)
 {
     int32_t i;
     for (i = 0; i < m->params; i++) {
+        dpar_optimizer o = m->o.optimizer;
         dpar_optimizer_piece p;
+        double scale = 1.0;
+        if (m->frozen[m->unit_of[i]]) {
+            continue;
+        }
+        if (m->o.groups > 0 && m->group_of[i] == 0) {
+            o.decay = 0.0;
+            o.beta2 = 0.95;
+            scale = 0.5;
+        } else if (m->o.groups > 0 && m->group_of[i] == 1) {
+            o.decay = 0.25;
+            o.beta1 = 0.75;
+        }
         memset(&p, 0, sizeof p);
         p.weight = m->whole[i][0];
         p.m = m->whole[i][1];
@@ -287,7 +319,7 @@ static void reference_step(model *m, int64_t t, double rate, double factor)
         p.gradient_type = DPAR_F64;
         p.count = m->numel[i];
         p.index = (uint64_t)m->key[i];
-        CHECK_INT(dpar_optimizer_step(&m->o.optimizer, &p, t, rate, factor), DPAR_OK);
+        CHECK_INT(dpar_optimizer_step(&o, &p, t, scale * rate, factor), DPAR_OK);
     }
 }
 
@@ -356,7 +388,8 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
     if (w == NULL) {
         return;
     }
-    if (m->o.type == DPAR_F32 && m->o.compute_type == DPAR_BF16 && m->o.optimizer.stochastic) {
+    if (m->o.type == DPAR_F32 && m->o.compute_type == DPAR_BF16 && m->o.optimizer.stochastic &&
+        !m->frozen[m->unit_of[i]]) {
         for (e = 0; e < m->numel[i]; e++) {
             put_bf16(expected, e, m->whole[i][0],
                      dpar_random_uniform(m->o.optimizer.seed, (uint64_t)steps,
@@ -385,6 +418,10 @@ static void check_state(const model *m)
             const unsigned char *at =
                 (const unsigned char *)dpar_fsdp_state(m->f, a, m->unit_of[i], &elements, &type);
             const int size = dpar_type_bytes(type);
+            if (a > 0 && m->frozen[m->unit_of[i]]) {
+                CHECK(at == NULL && elements == 0 && type == DPAR_TYPE_NONE);
+                continue;
+            }
             CHECK_INT(type, a == DPAR_FSDP_MASTER ? m->o.type : moment_type(m));
             CHECK(piece.in_shard + piece.count <= elements);
             CHECK(same(at + piece.in_shard * size, m->whole[i][a] + piece.in_param * size,
@@ -405,23 +442,32 @@ static void put_gradient(const model *m, int32_t i, int step, int me, int b, int
     int told = -1;
     void *g = dpar_fsdp_gradient(m->f, i, &told);
     int64_t e;
-    CHECK(g != NULL);
-    CHECK(m->numel[i] == 0 || told == adds);
+    CHECK((g == NULL) == m->frozen[m->unit_of[i]]);
+    CHECK(m->numel[i] == 0 || g == NULL || told == adds);
     for (e = 0; e < m->numel[i] && g != NULL; e++) {
         float_put(g, e, m->o.gradient_type,
                   (adds ? float_get(g, e, m->o.gradient_type) : 0.0) + number(step, me, b, i, e));
     }
 }
 
+/* Returns 1 if the weights of frozen unit u are still gathered from the step before. */
+static int stays(const model *m, int step, int32_t u)
+{
+    return m->frozen[u] && step > m->began && (m->o.zero < 3 || u <= m->o.prefetch);
+}
+
 static void pass(model *m, int step, int b, int me)
 {
-    int32_t u, i;
+    int32_t u, i, v;
     CHECK_INT(dpar_fsdp_begin(m->f, b == m->batches - 1), DPAR_OK);
     for (u = 0; u < m->units; u++) {
         CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         if (b == 0 && m->full) { /* this unit and those that are prefetched have been gathered */
-            const int32_t ahead = u + 1 + m->o.prefetch;
-            CHECK_INT(counted.gathers, ahead < m->units ? ahead : m->units);
+            int32_t ahead = 0;
+            for (v = 0; v < m->units && v <= u + m->o.prefetch; v++) {
+                ahead += !stays(m, step, v);
+            }
+            CHECK_INT(counted.gathers, ahead);
         }
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
@@ -436,7 +482,9 @@ static void pass(model *m, int step, int b, int me)
             put_gradient(m, i, step, me, b, !m->o.overwrite_gradients || (kept(m) && b > 0));
         }
         CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
-        CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
+        if (!m->frozen[u] || u % 2 == 0) {
+            CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
+        }
         CHECK(m->first[u] == m->first[u + 1] || dpar_fsdp_weight(m->f, m->first[u]) == NULL);
     }
     CHECK_INT(dpar_fsdp_end(m->f), DPAR_OK);
@@ -453,7 +501,7 @@ static int64_t shard_of(const model *m, int32_t u, int32_t ranks)
 /* Compares the bytes of a step with formulas. The first pass gathers all units. Each later pass
  * finds the prefetch + 1 units that were visited last still gathered. Units without elements cost
  * nothing. */
-static void check_wire(const model *m)
+static void check_wire(const model *m, int step)
 {
     int64_t gathered = 0, reduced = 0, reduces = 0, gathers = 0;
     int32_t u, way, ranks = m->shard->size, empty = 0;
@@ -467,9 +515,12 @@ static void check_wire(const model *m)
         }
         for (way = 0; way < 2 * m->batches; way++) {
             const int32_t at = way % 2 == 0 ? u : m->units - 1 - u;
-            const int again = m->o.zero == 3 && at > m->o.prefetch;
-            gathers += way == 0 || again;
-            gathered += way == 0 || again ? shard * dpar_type_bytes(m->o.compute_type) : 0;
+            const int again = way == 0 ? !stays(m, step, u) : m->o.zero == 3 && at > m->o.prefetch;
+            gathers += again;
+            gathered += again ? shard * dpar_type_bytes(m->o.compute_type) : 0;
+        }
+        if (m->frozen[u]) {
+            continue;
         }
         reduces += kept(m) ? 1 : m->batches;
         reduced += (kept(m) ? 1 : m->batches) * shard * dpar_type_bytes(m->o.gradient_type);
@@ -487,20 +538,30 @@ static void train(model *m, int from, int to, int me, int wire)
     int step, b;
     for (step = from; step < to; step++) {
         const double squares = reference_gradients(m, step), limit = step % 2 == 1 ? m->clip : 0.0;
-        double norm = -1.0, factor;
+        dpar_update update;
+        double factor;
+        memset(&update, 0, sizeof update);
+        update.rate = 0.01;
+        update.clip = limit;
+        m->began = step == from ? step : m->began;
         counted.gathered = counted.reduced = counted.gathers = counted.reduces = 0;
         dpar_fsdp_zero(m->f);
         for (b = 0; b < m->batches; b++) {
             pass(m, step, b, me);
         }
         if (wire) {
-            check_wire(m);
+            check_wire(m, step);
         }
-        CHECK_INT(dpar_fsdp_norm(m->f, &norm), DPAR_OK);
-        CHECK_NEAR(norm, sqrt(squares), 4e-16);
+        CHECK_INT(dpar_fsdp_norm(m->f, &update), DPAR_OK);
+        CHECK_NEAR(update.norm, sqrt(squares), 4e-16);
         check_reduced(m, squares);
-        factor = dpar_optimizer_clip(norm, limit);
-        CHECK_INT(dpar_fsdp_step(m->f, 0.01, factor), DPAR_OK);
+        factor = dpar_optimizer_clip(update.norm, limit);
+        CHECK_NEAR(update.scale, factor, 0.0);
+        if (step % 2 == 0) {
+            CHECK_INT(dpar_fsdp_step(m->f, 0.01, factor), DPAR_OK);
+        } else {
+            CHECK_INT(dpar_fsdp_update(m->f, &update), DPAR_OK);
+        }
         reference_step(m, step + 1, 0.01, factor);
         m->steps = step + 1;
         check_state(m);
@@ -611,7 +672,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
     const void *at = dpar_fsdp_state(m->f, DPAR_FSDP_GRADIENT, u, &elements, &type);
     for (i = m->first[u]; i < m->first[u + 1]; i++) {
         dpar_piece piece;
-        if (!dpar_fsdp_piece(m->f, i, &piece)) {
+        if (m->frozen[u] || !dpar_fsdp_piece(m->f, i, &piece)) {
             continue;
         }
         for (e = 0; e < piece.count; e++) {
@@ -620,6 +681,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
             squares += x * x;
         }
     }
+    CHECK(elements == 0 || !m->frozen[u]);
     CHECK_NEAR(sum_squares(at, elements, type), squares, 0.0);
     s->there[u] = 1;
 }
@@ -634,7 +696,7 @@ static void sequence_ready(model *m, sums *s, int step, int32_t u)
     for (i = m->first[u]; i < m->first[u + 1]; i++) {
         put_gradient(m, i, step, m->rank, 0, adds);
         for (e = 0; e < m->numel[i]; e++) {
-            for (r = 0; r < m->ranks; r++) {
+            for (r = 0; r < m->ranks && !m->frozen[u]; r++) {
                 m->gradient[i][e] += scale * number(step, r, 0, i, e);
             }
         }
@@ -686,7 +748,7 @@ static void sequence_case(const world *w, uint64_t seed)
     int32_t way = (int32_t)lot_below(&common, w->ways), u;
     int step;
     sums s;
-    double norm;
+    dpar_update update;
     memset(&m, 0, sizeof m);
     memset(&s, 0, sizeof s);
     m.ranks = w->c->size;
@@ -711,8 +773,9 @@ static void sequence_case(const world *w, uint64_t seed)
         sequence_pass(&m, &s, step, &common);
     }
     zero(&m, &s);
-    CHECK_INT(dpar_fsdp_norm(m.f, &norm), DPAR_OK);
-    CHECK_NEAR(norm, 0.0, 0.0);
+    memset(&update, 0, sizeof update);
+    CHECK_INT(dpar_fsdp_norm(m.f, &update), DPAR_OK);
+    CHECK_NEAR(update.norm, 0.0, 0.0);
     CHECK_INT(dpar_fsdp_step(m.f, 0.01, 1.0), DPAR_OK);
     reference_step(&m, 1, 0.01, 1.0);
     check_state(&m);
@@ -778,6 +841,9 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
             for (r = 0; r < s->ranks; r++) {
                 const int64_t bytes = (mine * ranks + 1) * 8;
                 s->at[a][u][r] = (unsigned char *)device_zeroed(bytes);
+                if (a > 0 && m->frozen[u]) { /* there is no such array */
+                    continue;
+                }
                 if (whole && m->f != NULL) {
                     dpar_layout layout;
                     CHECK_INT(dpar_fsdp_layout(m->f, u, 0, 1, &layout, NULL), DPAR_OK);
@@ -1121,9 +1187,13 @@ static void chain_case(const world *w, int way, dpar_fsdp_desc o, double bound)
     dpar_fsdp *f = NULL;
     dpar_why why;
     void *memory = NULL;
-    double values[WIDE * WIDE], norm = 0.0;
+    double values[WIDE * WIDE];
+    dpar_update update;
     int l, j, t, b;
     int64_t e;
+    memset(&update, 0, sizeof update);
+    update.rate = 0.02;
+    update.clip = 0.1;
     o.sum = 1;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_ADAMW);
     o.optimizer.beta2 = 0.99;
@@ -1157,9 +1227,8 @@ static void chain_case(const world *w, int way, dpar_fsdp_desc o, double bound)
             CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
         }
         plain_step(&p, t, 0.02, 0.1);
-        CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_OK);
-        CHECK_NEAR(norm, p.norm, bound * 20.0);
-        CHECK_INT(dpar_fsdp_step(f, 0.02, dpar_optimizer_clip(norm, 0.1)), DPAR_OK);
+        CHECK_INT(dpar_fsdp_update(f, &update), DPAR_OK);
+        CHECK_NEAR(update.norm, p.norm, bound * 20.0);
     }
     chain_compare(f, &p, &o, bound);
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
@@ -1263,6 +1332,8 @@ static void refusals(dpar_comm *c)
 {
     const int32_t params_of[3] = {1, 1, 1};
     const int64_t numel[3] = {10, 20, 30};
+    const int32_t flags[3] = {0, 1, 2};
+    dpar_optimizer_group group[1];
     dpar_fsdp_desc o, other;
     dpar_fsdp_sizes sizes, defaults;
     dpar_fsdp *f = NULL;
@@ -1272,7 +1343,9 @@ static void refusals(dpar_comm *c)
     void *memory = NULL;
     int64_t n;
     int32_t type = 0;
-    double norm;
+    dpar_update update;
+    memset(&update, 0, sizeof update);
+    memset(group, 0, sizeof group);
     memset(&o, 0, sizeof o);
     o.zero = 3;
     o.type = o.compute_type = o.gradient_type = DPAR_F32;
@@ -1299,6 +1372,26 @@ static void refusals(dpar_comm *c)
     other.prefetch = -1;
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, 0, &o, &why), DPAR_E_ARG);
+    other = o;
+    other.frozen = flags;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: frozen[2] is 2, but must be 0 or 1");
+    other = o;
+    other.groups = 1;
+    other.group_of = flags;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: groups is 1, but must be 0 or more; above 0, desc.group and "
+                         "desc.group_of must not be NULL");
+    other.group = group;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "fsdp: group_of[1] is 1, but must be one of the 1 groups, or -1 for none");
+    group[0].beta1 = 1.0;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text,
+               "fsdp: group 0 has beta1 1 and beta2 0, but each must be 0 or more and below 1");
+    group[0].beta1 = 0.0;
+    group[0].decay = -1.0;
+    CHECK_INT(dpar_fsdp_sizes_init(&sizes, c->size, &other, &why), DPAR_E_ARG);
     other = o;
     other.count = NULL;
     CHECK_INT(dpar_fsdp_sizes_init(&sizes, 1, &other, &why), DPAR_E_ARG);
@@ -1358,14 +1451,29 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_norm(f, NULL), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "dpar_fsdp_norm: norm is NULL");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_norm: update is NULL");
+    CHECK_INT(dpar_fsdp_update(f, NULL), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "dpar_fsdp_update: update is NULL");
+    update.rate = NAN;
+    CHECK_INT(dpar_fsdp_update(f, &update), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text,
+               "dpar_fsdp_update: rate is nan, clip 0 and factor 0, but rate must be finite, clip "
+               "not NaN, and factor 0 or more and finite");
+    update.rate = 0.0;
+    update.factor = -1.0;
+    CHECK_INT(dpar_fsdp_norm(f, &update), DPAR_E_ARG);
+    update.factor = INFINITY;
+    CHECK_INT(dpar_fsdp_norm(f, &update), DPAR_E_ARG);
+    update.factor = 0.0;
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_free(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_step(f, 1.0, 1.0), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "dpar_fsdp_step: the pass has not ended");
-    CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_norm(f, &update), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "dpar_fsdp_norm: the pass has not ended");
+    CHECK_INT(dpar_fsdp_changed(f), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "dpar_fsdp_changed: the pass has not ended");
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),

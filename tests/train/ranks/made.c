@@ -134,8 +134,11 @@ static void add_gradient(float *g, const float *w, int64_t n, int rank, int step
 
 static void full_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, double clip)
 {
-    double norm = 0.0;
+    dpar_update update;
     int32_t u;
+    memset(&update, 0, sizeof update);
+    update.rate = 0.125;
+    update.clip = clip;
     dpar_fsdp_zero(f);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     for (u = 0; u < UNITS; u++) {
@@ -150,8 +153,7 @@ static void full_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, do
         CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_OK);
-    CHECK_INT(dpar_fsdp_step(f, 0.125, dpar_optimizer_clip(norm, clip)), DPAR_OK);
+    CHECK_INT(dpar_fsdp_update(f, &update), DPAR_OK);
 }
 
 static void fsdp_memory(dpar_comm *c, int32_t optimizer, double clip)

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* update_private - private: what the steps of ddp, zero1 and fsdp have in common. */
+#ifndef DPARI_TRAIN_UPDATE_PRIVATE_H
+#define DPARI_TRAIN_UPDATE_PRIVATE_H
+
+#include "../base/arith.h"
+#include "update.h"
+
+/* Checks the numbers of a step for the function `name`. */
+DPARI_INTERNAL dpar_status dpari_update_check(const dpar_update *update, const char *name,
+                                              dpar_why *why);
+/* Ends a step that this rank rejects with status st and the message *own. Takes part in a
+ * collective that breaks the communicator if other ranks did not reject the step. If all ranks
+ * reject it, nothing else happens. Returns the status, and leaves the message in comm->why. */
+DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
+                                               const dpar_why *own);
+/* Sets update->norm and update->scale, from the sums of the squares of each rank's gradients.
+ * Returns DPAR_SKIPPED if the norm is not finite. Collective over comm and update->model. Fails
+ * with DPAR_E_MISMATCH if the ranks of comm pass different numbers or hashes; the message then
+ * names `what`. */
+DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update, double squares,
+                                             uint64_t hash, const char *what);
+
+#endif
