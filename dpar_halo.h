@@ -1564,8 +1564,8 @@ struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;     /* bound to the arrays that were exchanged last */
     const dpari_gx_shape **shape; /* [count] */
-    dpar_halo_field *field; /* [count] as they were when the plan was made */
-    dpar_halo *halo;        /* [count] the halos to exchange, where they are not those of shapes */
+    dpar_halo_field *field;       /* [count] as they were when the plan was made */
+    dpar_halo *halo; /* [count] the halos to exchange, where they are not those of shapes */
     dpari_gx_mirrors mirrors;
     int64_t bytes;  /* size of this struct's memory */
     int32_t count;  /* number of arrays */
@@ -2111,19 +2111,28 @@ DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 }
 
 /* On a rank without own points, the empty own box is at the first point of the local box, where the
- * array begins. */
+ * array begins. Both boxes are computed at once, because planning calls this function often. */
 DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
-    int32_t d;
-    if (!dpar_halo_box(halo, rank, all)) {
+    int32_t coord[DPAR_MAX_AXES], d, none = 0;
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    if (!dpar_halo_owned(halo, rank, own)) {
-        *own = *all;
-        for (d = 0; d < all->dims; d++) {
-            own->hi[d] = own->lo[d];
+    own->dims = all->dims = halo->grid.dims;
+    for (d = 0; d < all->dims; d++) {
+        int64_t inner[2], outer[2];
+        if (!dpari_halo_range(halo, coord, d, inner, outer) || outer[1] <= outer[0]) {
+            return 0;
         }
+        own->lo[d] = inner[0];
+        own->hi[d] = inner[1];
+        all->lo[d] = outer[0];
+        all->hi[d] = outer[1];
+        none |= inner[1] <= inner[0];
+    }
+    for (d = 0; d < all->dims && none; d++) {
+        own->lo[d] = own->hi[d] = all->lo[d];
     }
     return 1;
 }
@@ -2146,8 +2155,13 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
     array->halo = field->halo;
     array->rank = rank;
     array->told.component = 1;
-    exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
-             dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    exists = dpari_hx_boxes(field->halo, rank, &own, &all);
+    if (field->array_halo) {
+        exists = exists && dpari_hx_boxes(field->array_halo, rank, &first, &whole);
+    } else {
+        first = own;
+        whole = all;
+    }
     for (d = field->halo->grid.dims - 1; d >= 0 && exists; d--) {
         array->low[d] = own.lo[d] - all.lo[d];
         array->own[d] = own.hi[d] - own.lo[d];
@@ -6105,6 +6119,19 @@ static void dpari_hx_set_exchange(dpar_halo_plan *plan, dpar_comm *comm,
     dpari_hx_set_functions(plan);
 }
 
+/* Returns dpari_cpu_wide. It is asked once for each world, because a virtual machine takes 30 us to
+ * answer. */
+static int32_t dpari_hx_wide(dpari_world *world)
+{
+    if (!world) {
+        return dpari_cpu_wide();
+    }
+    if (world->wide == 0) {
+        world->wide = 1 + dpari_cpu_wide();
+    }
+    return world->wide - 1;
+}
+
 /* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
@@ -6118,7 +6145,7 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     dpari_hx_set_exchange(plan, comm, desc);
     plan->options = *desc;
     plan->options.field = plan->field;
-    plan->wide = dpari_cpu_wide();
+    plan->wide = dpari_hx_wide(plan->x.world);
     plan->fields = desc->field_count;
     plan->x.steps = size->steps;
     plan->items = size->items;
