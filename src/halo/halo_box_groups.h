@@ -25,8 +25,8 @@ DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_
 /* True if two boxes, each of which can be in a list, may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* True if two large boxes may be moved as a group: they have the same steps and number of rows, and
- * runs for which there is a loop. apart: bytes between the two boxes in this rank's array; they must begin in the
- * same row. takes: 1 if they are copied to that array, 0 if from it. */
+ * runs for which there is a loop. apart: bytes between the two boxes in this rank's array; they
+ * must begin in the same row. takes: 1 if they are copied to that array, 0 if from it. */
 DPARI_INTERNAL int dpari_stride_groups(const dpari_stride *a, const dpari_stride *b, int64_t apart,
                                        int takes);
 /* Moves n entries of a list one after the other. stride: any box of the list. If it has more than
