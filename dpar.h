@@ -2525,6 +2525,12 @@ enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
  * if there is no such face or edge. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
+/* Computes, in one dim of the rank at coord[], the points that it owns and the points in its array.
+ * If it owns none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has
+ * neither. */
+DPARI_API int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box);
+
 #endif /* DPARI_INDEX_INTERNAL_H */
 
 /* The implementation. */
@@ -2584,11 +2590,6 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *window, int64_t inp
  * and at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at);
-/* Computes, in one dim of the rank at coord[], the points that it owns and the points in its array.
- * If it owns none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has
- * neither. */
-DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
-                                    int64_t *own, int64_t *box);
 /* True if there are other points beyond the ends of a dim, so that it has as many faces as cells.
  */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d);
@@ -6006,7 +6007,7 @@ typedef struct dpari_nest {
     int64_t size[DPAR_MAX_AXES + 1]; /* number of indices before cut k; size[cuts] is what the rank
                                         owns */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* scratch for one cut */
+    dpar_split split; /* scratch for one cut: the last one after dpari_nest_of */
 } dpari_nest;
 
 /* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that the rank is not in
@@ -6038,7 +6039,9 @@ static int64_t dpari_nest_global(const dpar_layout *layout, const int32_t *coord
     }
     least = e->size[e->cuts] - local;
     for (k = e->cuts - 1; k >= 0; k--) {
-        dpari_axis_split(layout, e->axis[k], e->size[k], &e->split);
+        if (e->cuts > 1) { /* the split of the only cut was made by dpari_nest_of */
+            dpari_axis_split(layout, e->axis[k], e->size[k], &e->split);
+        }
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
     }
@@ -10007,8 +10010,8 @@ static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
 
 /* Computes, in one dim of one rank, the points that it owns and the points in its array. If it owns
  * none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has neither. */
-DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
-                                    int64_t *own, int64_t *box)
+DPARI_API int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box)
 {
     int has, reads;
     reads = halo->window[d].kernel != 0 &&

@@ -203,7 +203,10 @@ typedef struct dpar_halo_field {
      * are. Values are rounded to nearest even if no message is needed, so that all engines give the
      * same bits. */
     int32_t wire_type;
-    int32_t components;       /* elements at each point; 0 selects 1 */
+    int32_t components; /* elements at each point; 0 selects 1 */
+    /* Set by dpar_grid for dpar_grid_field.direction; leave it NULL. [components][DPAR_MAX_DIMS]: a
+     * component is received below the block where this is positive, above it where negative. */
+    const int8_t *direction;
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
     /* Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] +
@@ -1077,7 +1080,15 @@ DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_
                                          dpari_stride_spot *list);
 /* True if two boxes, each of which can be in a list, may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* Moves n entries of a list one after the other. stride: any box of the list. */
+/* True if two large boxes may be moved as a group: they have the same steps and number of rows, and
+ * runs for which there is a loop. apart: bytes between the two boxes in this rank's array; they
+ * must begin in the same row. takes: 1 if they are copied to that array, 0 if from it. */
+DPARI_INTERNAL int dpari_stride_groups(const dpari_stride *a, const dpari_stride *b, int64_t apart,
+                                       int takes);
+/* Moves n entries of a list one after the other. stride: any box of the list. If it has more than
+ * DPARI_STRIDE_FEW runs, the list is a group of such boxes, with two entries for each: where its
+ * walk begins, and the number of runs in a row. They are moved in one walk, one run of each in
+ * turn. */
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 
@@ -1201,11 +1212,22 @@ DPARI_INTERNAL int dpari_hx_share_next(dpari_hx_shared *share, dpar_transfer *tr
  * of the transfer lists of ../index/halo.h, extended by halos that earlier steps have filled, and
  * split if a part can be summed without waiting. Private. */
 
+/* Which boxes a walk lists. */
+typedef struct dpari_hx_subject {
+    const dpar_halo_field *field;
+    const dpari_hx_step *step;
+    int32_t rank, direction, moves;
+    /* Of a field with directions: the first component whose boxes are listed, and the number of
+     * components that have these boxes in this step. Otherwise 0 and 1. */
+    int32_t component, together;
+} dpari_hx_subject;
+
 /* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
+    dpari_hx_subject of;
+    uint32_t reaches; /* bits of the dims in which the boxes depend on the halo */
     dpar_halo_cursor walk;
     dpar_halo halo;
-    int32_t rank, direction, moves;
     int32_t dim;   /* the dim of the step; -1 if all dims are exchanged at once */
     int32_t cut;   /* the cut dim, in a step next to its halos; otherwise -1 */
     int32_t above; /* in such a step: 0 next to the halos below, then 1 next to those above */
@@ -1546,11 +1568,8 @@ struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;     /* bound to the arrays that were exchanged last */
     const dpari_gx_shape **shape; /* [count] */
-    /* The fields of the exchange: one for each array, or one for each component that has a
-     * direction. first: [count + 1], the first field of each array, then the number of fields. */
-    int32_t *first;
-    dpar_halo_field *field; /* [fields] as they were when the plan was made */
-    dpar_halo *halo;        /* [fields] the halos to exchange, where they are not those of shapes */
+    dpar_halo_field *field;       /* [count] as they were when the plan was made */
+    dpar_halo *halo; /* [count] the halos to exchange, where they are not those of shapes */
     dpari_gx_mirrors mirrors;
     int64_t bytes;  /* size of this struct's memory */
     int32_t count;  /* number of arrays */
@@ -2096,19 +2115,28 @@ DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 }
 
 /* On a rank without own points, the empty own box is at the first point of the local box, where the
- * array begins. */
+ * array begins. Both boxes are computed at once, because planning calls this function often. */
 DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
-    int32_t d;
-    if (!dpar_halo_box(halo, rank, all)) {
+    int32_t coord[DPAR_MAX_AXES], d, none = 0;
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    if (!dpar_halo_owned(halo, rank, own)) {
-        *own = *all;
-        for (d = 0; d < all->dims; d++) {
-            own->hi[d] = own->lo[d];
+    own->dims = all->dims = halo->grid.dims;
+    for (d = 0; d < all->dims; d++) {
+        int64_t inner[2], outer[2];
+        if (!dpari_halo_range(halo, coord, d, inner, outer) || outer[1] <= outer[0]) {
+            return 0;
         }
+        own->lo[d] = inner[0];
+        own->hi[d] = inner[1];
+        all->lo[d] = outer[0];
+        all->hi[d] = outer[1];
+        none |= inner[1] <= inner[0];
+    }
+    for (d = 0; d < all->dims && none; d++) {
+        own->lo[d] = own->hi[d] = all->lo[d];
     }
     return 1;
 }
@@ -2131,8 +2159,13 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
     array->halo = field->halo;
     array->rank = rank;
     array->told.component = 1;
-    exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
-             dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    exists = dpari_hx_boxes(field->halo, rank, &own, &all);
+    if (field->array_halo) {
+        exists = exists && dpari_hx_boxes(field->array_halo, rank, &first, &whole);
+    } else {
+        first = own;
+        whole = all;
+    }
     for (d = field->halo->grid.dims - 1; d >= 0 && exists; d--) {
         array->low[d] = own.lo[d] - all.lo[d];
         array->own[d] = own.hi[d] - own.lo[d];
@@ -3508,11 +3541,75 @@ DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_s
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
+/* ---- groups ---- */
+
+DPARI_INTERNAL DPARI_COLD int dpari_stride_groups(const dpari_stride *a, const dpari_stride *b,
+                                                  int64_t apart, int takes)
+{
+    const dpari_stride_dim *outer = &a->dim[a->dims == 2];
+    int32_t d;
+    for (d = 0; d < 2; d++) {
+        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
+            return 0;
+        }
+    }
+    return a->dims <= 2 && b->dims <= 2 && a->dim[1].count == b->dim[1].count &&
+           (a->loop == DPARI_STRIDE_8 || a->loop == DPARI_STRIDE_4) && a->loop == b->loop &&
+           !a->clear &&
+           dpari_stride_size(apart) < dpari_stride_size(takes ? outer->to : outer->from);
+}
+
+/* Moves a row of each box, one run of each in turn. Boxes with longer rows come first. */
+DPARI_STRIDE_INLINE void dpari_stride_group_row(const dpari_stride *stride,
+                                                const dpari_stride_spot *list, int64_t n,
+                                                unsigned char *to, const unsigned char *from,
+                                                int32_t loop)
+{
+    const int64_t to_step = stride->dim[0].to, from_step = stride->dim[0].from;
+    int64_t i, k;
+    for (i = 0; n > 0; i++) {
+        for (k = 0; k < n; k += 2) {
+            dpari_stride_one(to + list[k].to, from + list[k].from, to, 0, loop, 0);
+        }
+        to += to_step;
+        from += from_step;
+        while (n > 0 && list[n - 1].to == i + 1) {
+            n -= 2;
+        }
+    }
+}
+
+/* Moves a group. Before each row it prefetches the lines of the next row that another core has used
+ * last. */
+DPARI_STATIC_NOINLINE void dpari_stride_run_group(const dpari_stride *stride,
+                                                  const dpari_stride_spot *list, int64_t n,
+                                                  unsigned char *to, const unsigned char *from)
+{
+    const int64_t bytes = stride->ahead ? stride->dim[0].count * stride->run : 0;
+    int64_t row, k;
+    for (row = stride->dim[1].count; row > 0; row--) {
+        for (k = 0; k < n && row > 1; k += 2) {
+            dpari_stride_ask_ahead(stride, to + list[k].to, from + list[k].from, bytes, bytes);
+        }
+        if (stride->loop == DPARI_STRIDE_8) {
+            dpari_stride_group_row(stride, list, n, to, from, DPARI_STRIDE_8);
+        } else {
+            dpari_stride_group_row(stride, list, n, to, from, DPARI_STRIDE_4);
+        }
+        to += stride->dim[1].to;
+        from += stride->dim[1].from;
+    }
+}
+
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;
+    if (stride->dim[0].count * stride->dim[1].count > DPARI_STRIDE_FEW) {
+        dpari_stride_run_group(stride, list, n, (unsigned char *)to, (const unsigned char *)from);
+        return;
+    }
     k.to = (unsigned char *)to;
     k.from = (const unsigned char *)from;
     k.zero = k.to;
@@ -3663,12 +3760,13 @@ DPARI_INTERNAL DPARI_COLD int dpari_hx_share_next(dpari_hx_shared *share, dpar_t
  * later dims are included if exchanges fill them. Because the last dim is exchanged first, rows are
  * then complete when they are sent along the other dims. step->along (DPARI_HX_WIDE, ...) decides
  * about the cut dim. */
-static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
+static void dpari_hx_widen(dpari_hx_walk *walk, const dpari_hx_step *step)
 {
+    const dpar_halo *halo = &walk->halo; /* its widths are read before they are set to 0 */
     const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
-    if (!dpari_hx_boxes(halo, walk->rank, &own, &all)) {
+    if (!dpari_hx_boxes(halo, walk->of.rank, &own, &all)) {
         return;
     }
     for (d = 0; d < halo->grid.dims; d++) {
@@ -3680,6 +3778,9 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
         }
         if (d == walk->cut) {
             walk->own = own.hi[d] - own.lo[d];
+        }
+        if (d == walk->dim || extends) {
+            walk->reaches |= (uint32_t)1 << d;
         }
         if (d == walk->dim) {
             walk->low[d] = 0;
@@ -3729,32 +3830,74 @@ static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
-                                               int32_t rank, const dpari_hx_step *step,
-                                               int32_t direction, int32_t moves, dpar_why *why)
+/* In a field with directions, a component has only the halo on the sides from which it moves into
+ * the block. */
+static void dpari_hx_narrow(dpari_hx_walk *walk)
 {
+    const int8_t *direction = walk->of.field->direction;
+    int32_t d;
+    for (d = 0; direction && d < walk->halo.grid.dims; d++) {
+        const int8_t moves = direction[walk->of.component * DPAR_MAX_DIMS + d];
+        walk->halo.low[d] = moves > 0 ? walk->halo.low[d] : 0;
+        walk->halo.high[d] = moves < 0 ? walk->halo.high[d] : 0;
+    }
+}
+
+/* True if component k and the one after it have the same direction in all dims of walk->reaches. */
+static int dpari_hx_joins(const dpari_hx_walk *walk, int32_t k)
+{
+    const int8_t *direction = walk->of.field->direction + k * DPAR_MAX_DIMS;
+    int32_t d;
+    for (d = 0; d < walk->halo.grid.dims; d++) {
+        if ((walk->reaches >> d & 1u) && direction[d] != direction[d + DPAR_MAX_DIMS]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Begins a walk over the boxes of of->component and of the components after it that have the same
+ * boxes. */
+static dpar_status dpari_hx_begin_component(dpari_hx_walk *walk, const dpari_hx_subject *of,
+                                            dpar_why *why)
+{
+    const dpar_halo_field *field = of->field;
+    const dpari_hx_step *step = of->step;
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(walk, sizeof *walk);
-    walk->moves = moves;
-    if (moves == DPARI_HX_COMBINE) {
-        return dpari_hx_share_begin(&walk->share, field->halo, rank, direction);
+    walk->of = *of;
+    walk->of.together = 1;
+    if (of->moves == DPARI_HX_COMBINE) {
+        return dpari_hx_share_begin(&walk->share, field->halo, of->rank, of->direction);
     }
     walk->halo = *field->halo;
+    dpari_hx_narrow(walk);
     walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
     walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
     walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
-    walk->rank = rank;
-    walk->direction = direction;
-    walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
-                   dpari_hx_local(field->halo, rank, &walk->clear);
+    walk->splits = of->direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, of->moves) &&
+                   dpari_hx_local(&walk->halo, of->rank, &walk->clear);
     if (step->number >= walk->halo.grid.dims ||
         (beside && (walk->cut < 0 || walk->halo.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
     }
+    walk->reaches = step->number < 0 ? ~(uint32_t)0 : 0;
     if (step->number >= 0) {
-        dpari_hx_widen(walk, field->halo, step);
+        dpari_hx_widen(walk, step);
     }
-    return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
+    while (field->direction && of->component + walk->of.together < dpari_hx_components(field) &&
+           dpari_hx_joins(walk, of->component + walk->of.together - 1)) {
+        walk->of.together++;
+    }
+    return dpar_halo_first(&walk->walk, &walk->halo, of->rank, of->direction, of->moves, why);
+}
+
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
+                                               int32_t rank, const dpari_hx_step *step,
+                                               int32_t direction, int32_t moves, dpar_why *why)
+{
+    const dpari_hx_subject of = {field, step, rank, direction, moves, 0, 1};
+    return dpari_hx_begin_component(walk, &of, why);
 }
 
 /* Advances the walk of ../index/halo.h. A step next to the cut dim's halos (walk->cut >= 0) does
@@ -3768,8 +3911,8 @@ static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
         return 0;
     }
     walk->above = 1;
-    return dpar_halo_first(&walk->walk, &walk->halo, walk->rank, walk->direction, walk->moves,
-                           NULL) == DPAR_OK &&
+    return dpar_halo_first(&walk->walk, &walk->halo, walk->of.rank, walk->of.direction,
+                           walk->of.moves, NULL) == DPAR_OK &&
            dpar_halo_next(&walk->walk, transfer);
 }
 
@@ -3855,13 +3998,15 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Sums are made in the order of this walk. walk->own_first is 1 for the clear part of a box that
+/* Advances to the next box of a component.
+ *
+ * Sums are made in the order of this walk. walk->own_first is 1 for the clear part of a box that
  * this rank sends to itself. No peer's box precedes that part at any of its points, so that it can
  * be added before all other boxes without changing the order of any sum. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
+static int dpari_hx_next_here(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
-    if (walk->moves == DPARI_HX_COMBINE) {
+    if (walk->of.moves == DPARI_HX_COMBINE) {
         return dpari_hx_share_next(&walk->share, transfer);
     }
     if (walk->side == 0) {
@@ -3871,7 +4016,7 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
         if (!walk->splits || !dpari_hx_is_clear(walk, transfer)) {
             return 1;
         }
-        if (transfer->peer != walk->rank) {
+        if (transfer->peer != walk->of.rank) {
             dpari_hx_avoid(walk, transfer);
             return 1;
         }
@@ -3885,6 +4030,19 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
     *transfer = walk->rest;
     walk->side = 0;
     walk->own_first = 1;
+    return 1;
+}
+
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
+{
+    while (!dpari_hx_next_here(walk, transfer)) {
+        dpari_hx_subject next = walk->of;
+        next.component += next.together;
+        if (!next.field->direction || next.component >= dpari_hx_components(next.field) ||
+            dpari_hx_begin_component(walk, &next, NULL) != DPAR_OK) {
+            return 0;
+        }
+    }
     return 1;
 }
 
@@ -4139,16 +4297,18 @@ static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 }
 
 /* True if two items may be in the same list: they need the same loop and, once arrays have been
- * bound, must be in the same arrays, because the distance between two arrays may change. */
-static int dpari_hx_one_list(const dpar_halo_plan *plan, const dpari_hx_item *a,
-                             const dpari_hx_item *b, int takes)
+ * bound, must be in the same arrays, because the distance between two arrays may change. If
+ * `groups` is 1, the list is a group of large items. */
+static DPARI_COLD int dpari_hx_one_list(const dpar_halo_plan *plan, const dpari_hx_item *a,
+                                        const dpari_hx_item *b, int takes, int groups)
 {
     const dpari_stride *first = takes ? &a->take : &a->give;
     const dpari_stride *second = takes ? &b->take : &b->give;
-    if (!dpari_stride_lists_alike(first, second)) {
+    if (groups ? !dpari_stride_groups(first, second, b->mine_at - a->mine_at, takes)
+               : !dpari_stride_lists_alike(first, second)) {
         return 0;
     }
-    if (!plan->bound) {
+    if (!plan->bound && !groups) {
         return 1;
     }
     return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
@@ -4161,40 +4321,67 @@ static int64_t dpari_hx_between(const dpar_halo_plan *plan, int32_t from, int32_
 }
 
 /* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
- * or 0 if b cannot be in a list. */
-static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item *a,
-                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
+ * or 0 if b cannot be in a list. If `groups` is 1, writes the two entries of b in a group. */
+static DPARI_COLD int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item *a,
+                                           const dpari_hx_item *b, int takes, int groups,
+                                           dpari_stride_spot *spot)
 {
+    const dpari_stride *stride = takes ? &b->take : &b->give;
     const int64_t mine = dpari_hx_between(plan, a->mine, b->mine) + b->mine_at;
-    int64_t from = b->take_at;
+    int64_t to = mine, from = b->take_at;
     if (!takes) {
-        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
-    }
-    if (b->peer < 0 && b->direct) {
+        to = b->pack_at;
+        from = mine;
+    } else if (b->peer < 0 && b->direct) {
         from = dpari_hx_between(plan, a->theirs, b->theirs) + b->theirs_at;
     }
-    return dpari_stride_list(&b->take, mine, from, spot);
+    if (!groups) {
+        return dpari_stride_list(stride, to, from, spot);
+    }
+    to += stride->to_start;
+    from += stride->from_start;
+    spot[0].to = (int32_t)to;
+    spot[0].from = (int32_t)from;
+    spot[1].to = (int32_t)stride->dim[0].count;
+    return 2 * (to == spot->to && from == spot->from);
 }
 
-/* Makes the list that begins with item i, from entry `at` of plan->spot on. Items that cannot be in
+/* Sorts a group of which all boxes but the last are sorted: boxes with longer rows come first. */
+static DPARI_COLD void dpari_hx_sort_last(dpari_stride_spot *spot, int32_t runs)
+{
+    int32_t i;
+    for (i = runs - 4; i >= 0 && spot[i + 1].to < spot[i + 3].to; i -= 2) {
+        const dpari_stride_spot first = spot[i], second = spot[i + 1];
+        spot[i] = spot[i + 2];
+        spot[i + 1] = spot[i + 3];
+        spot[i + 2] = first;
+        spot[i + 3] = second;
+    }
+}
+
+/* Makes the list that begins with item i, from entry `at` of plan->spot on: of small items, or of
+ * large ones that are components with directions. Items that cannot be in
  * the list are left out, unless the order of items matters (strict), in which case the list ends
  * before the first such item. The order matters if values are combined, because the order of sums
  * is documented. It also matters for copies of more than DPARI_HX_TINY elements, because peers read
  * the same lines: in another order, blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
-static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
-                               int64_t i, int takes, int64_t at)
+static DPARI_COLD void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item,
+                                          int64_t n, int64_t i, int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
     dpari_hx_few *list = dpari_hx_few_of(a, takes);
-    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
+    const dpari_stride *stride = takes ? &a->take : &a->give;
+    const int groups = plan->field[a->field].direction &&
+                       stride->dim[0].count * stride->dim[1].count > DPARI_STRIDE_FEW;
+    const int strict = !groups && takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
     int64_t j;
     list->at = at;
     for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
-            dpari_hx_one_list(plan, a, &item[j], takes)) {
-            runs = dpari_hx_entries(plan, a, &item[j], takes, plan->spot + at + list->runs);
+            dpari_hx_one_list(plan, a, &item[j], takes, groups)) {
+            runs = dpari_hx_entries(plan, a, &item[j], takes, groups, plan->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
@@ -4203,6 +4390,12 @@ static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, 
             of->runs = j == i ? 0 : -1;
             list->runs += runs;
         }
+        if (groups && runs > 0) {
+            dpari_hx_sort_last(plan->spot + at, list->runs);
+        }
+    }
+    if (groups && list->runs == 2) {
+        list->runs = 0;
     }
 }
 
@@ -4313,6 +4506,9 @@ static void dpari_hx_pair(const dpar_halo_plan *plan, dpari_hx_item *item, int64
         dpari_hx_item *a = &item[i];
         if (dpari_hx_mem(&plan->field[a->field])) {
             a->give_mate = a->take_mate = -1;
+            continue;
+        }
+        if (plan->field[a->field].direction) {
             continue;
         }
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
@@ -4539,13 +4735,29 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
     item->negate = (transfer->turn == 1) == (k == 0);
 }
 
+/* Finds the place of a box in an array. at: its first local point. In a field with directions, the
+ * local points of a component are counted without the sides that its halo does not have. */
+static void dpari_hx_find(const dpar_halo_field *field, const dpari_hx_array *array,
+                          int32_t component, int64_t *at, dpari_hx_spot *spot)
+{
+    int32_t d;
+    for (d = 0; field->direction && d < field->halo->grid.dims; d++) {
+        if (field->direction[component * DPAR_MAX_DIMS + d] <= 0) {
+            at[d] += array->low[d];
+        }
+    }
+    dpari_hx_place(array, at, dpari_hx_components(field), spot);
+    spot->at += component * array->told.component;
+}
+
 /* Sets item k of the items into which a transfer is divided, except for its place in staging
- * memory. sends: 1 for an item of S. */
+ * memory. walk: has found the transfer, whose points are then counted in the whole halo. sends: 1
+ * for an item of S. */
 static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
-                          const dpar_transfer *transfer, int sends, int32_t k)
+                          const dpari_hx_walk *walk, dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *field = &plan->field[index];
-    const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
+    const int32_t peer = plan->peer_of[transfer->peer] - 1;
     /* the field whose array the sender reads, which is the other one if a pair is turned */
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
                               ? (int32_t)(dpari_hx_other(field) - plan->field)
@@ -4566,6 +4778,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     item->peer = peer;
     item->dims = transfer->dims + 1;
     item->negate = dpari_hx_negates(field, transfer->turn);
+    dpari_hx_find(field, mine, walk->of.component, transfer->mine, &my_spot);
+    dpari_hx_find(field, theirs, walk->of.component, transfer->theirs, &their_spot);
     for (d = 0; d < transfer->dims; d++) {
         item->extent[d] = transfer->extent[d];
         item->local[d] = transfer->mine[d];
@@ -4573,9 +4787,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     }
     item->here[transfer->dims] = transfer->dims;
     item->flip = sends ? 0 : transfer->flip;
-    item->extent[transfer->dims] = components;
-    dpari_hx_place(mine, transfer->mine, components, &my_spot);
-    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
+    item->extent[transfer->dims] =
+        field->direction ? walk->of.together : dpari_hx_components(field);
     dpari_hx_turn(transfer, receiver);
     if (dpari_hx_parts(field, transfer) > 1) {
         dpari_hx_component(item, transfer, k, sender, receiver);
@@ -4665,7 +4878,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
             for (k = 0; k < parts; k++) {
                 if (fill) {
                     dpari_hx_item *item = &plan->item[first + *count];
-                    dpari_hx_fill(plan, item, i, &transfer, 0, k);
+                    dpari_hx_fill(plan, item, i, &walk, &transfer, 0, k);
                     dpari_hx_count_in(plan, item, s, 0);
                 }
                 ++*count;
@@ -4693,7 +4906,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
                 continue;
             }
             for (k = 0; k < parts; k++) {
-                dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
+                dpari_hx_fill(plan, &plan->item[at], i, &walk, &transfer, 1, k);
                 dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
                 if (transfer.peer != plan->comm->rank) {
@@ -5910,6 +6123,19 @@ static void dpari_hx_set_exchange(dpar_halo_plan *plan, dpar_comm *comm,
     dpari_hx_set_functions(plan);
 }
 
+/* Returns dpari_cpu_wide. It is asked once for each world, because a virtual machine takes 30 us to
+ * answer. */
+static int32_t dpari_hx_wide(dpari_world *world)
+{
+    if (!world) {
+        return dpari_cpu_wide();
+    }
+    if (world->wide == 0) {
+        world->wide = 1 + dpari_cpu_wide();
+    }
+    return world->wide - 1;
+}
+
 /* Divides the plan's memory into tables, and sets the fields that need no other rank. */
 static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                               const dpari_hx_size *size, void *memory, int64_t need)
@@ -5923,7 +6149,7 @@ static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *comm, const dpar_halo_p
     dpari_hx_set_exchange(plan, comm, desc);
     plan->options = *desc;
     plan->options.field = plan->field;
-    plan->wide = dpari_cpu_wide();
+    plan->wide = dpari_hx_wide(plan->x.world);
     plan->fields = desc->field_count;
     plan->x.steps = size->steps;
     plan->items = size->items;
@@ -7724,11 +7950,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_agree_on_set(const dpari_gx_set *
 
 /* ---- making a plan --------------------------------------------------------------------------- */
 
-/* Divides the memory of a plan with this number of fields into its lists, and computes its size
- * from the numbers that *plan has. If memory is NULL, only computes the size. narrow: 1 if some
- * field has a halo of its own. */
-static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, int narrow,
-                                        dpari_gx_plan *plan, void *memory)
+/* Divides the memory of a plan into its lists, and computes its size from the numbers that *plan
+ * has. If memory is NULL, only computes the size. narrow: 1 if fields have halos of their own. */
+static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int narrow, dpari_gx_plan *plan,
+                                        void *memory)
 {
     const int32_t boxes = plan->mirrors.count;
     dpari_gx_mirrors *mirrors = &plan->mirrors;
@@ -7737,9 +7962,8 @@ static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, in
     room.used = 0;
     (void)dpari_room_take(&room, 1, sizeof *plan);
     plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, plan->count, sizeof *plan->shape);
-    plan->first = (int32_t *)dpari_room_take(&room, (int64_t)plan->count + 1, sizeof *plan->first);
-    plan->field = (dpar_halo_field *)dpari_room_take(&room, fields, sizeof *plan->field);
-    plan->halo = (dpar_halo *)dpari_room_take(&room, narrow ? fields : 0, sizeof *plan->halo);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, plan->count, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, narrow ? plan->count : 0, sizeof *plan->halo);
     mirrors->mirror = (dpari_gx_mirror *)dpari_room_take(&room, boxes, sizeof *mirrors->mirror);
     if (grid->mem && boxes > 0) {
         mirrors->box = (dpar_mem_box *)dpari_room_take(&room, boxes, sizeof *mirrors->box);
@@ -7747,41 +7971,28 @@ static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, in
     plan->bytes = room.used;
 }
 
-/* Returns the number of fields in an exchange for an array of this shape. */
-static DPARI_COLD int32_t dpari_gx_fields_of(const dpari_gx_shape *shape)
-{
-    return shape->field.direction ? shape->field.components : 1;
-}
-
-/* Describes array i of a plan as fields of its exchange. With a depth or with directions, and if
- * only shared points are exchanged, the halo to exchange is narrower than the array's. */
+/* Describes array i of a plan as a field of its exchange. With a depth, and if only shared points
+ * are exchanged, the halo to exchange is narrower than the array's. */
 static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari_gx_plan *plan,
                                                int32_t i, void *at)
 {
     const dpari_gx_shape *shape = plan->shape[i];
-    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
-    int32_t d, k;
-    for (k = 0; k < dpari_gx_fields_of(shape); k++) {
-        dpar_halo_field *field = &plan->field[plan->first[i] + k];
-        dpar_halo *halo = &plan->halo[plan->first[i] + k];
-        dpari_gx_field(grid, shape, (char *)at + k * step, field);
-        if (plan->depth == 0 && plan->kind == DPARI_GX_HALOS && !shape->field.direction) {
-            continue;
-        }
-        *halo = *dpari_gx_sent(shape);
-        field->halo = halo;
-        field->array_halo = dpari_gx_sent(shape);
-        for (d = 0; d < grid->head.dims; d++) {
-            const int fills = plan->kind == DPARI_GX_HALOS;
-            halo->low[d] = fills ? dpari_gx_width(grid, plan->depth, d, 0) : 0;
-            halo->high[d] = fills ? dpari_gx_width(grid, plan->depth, d, 1) : 0;
-            halo->high[d] += shape->field.location[d] != 0;
-            if (shape->field.direction) {
-                halo->low[d] = shape->direction[k][d] > 0 ? halo->low[d] : 0;
-                halo->high[d] = shape->direction[k][d] < 0 ? halo->high[d] : 0;
-                field->components = 1;
-            }
-        }
+    dpar_halo_field *field = &plan->field[i];
+    dpar_halo *halo = &plan->halo[i];
+    int32_t d;
+    dpari_gx_field(grid, shape, at, field);
+    field->direction = shape->field.direction;
+    if (plan->depth == 0 && plan->kind == DPARI_GX_HALOS) {
+        return;
+    }
+    *halo = *dpari_gx_sent(shape);
+    field->halo = halo;
+    field->array_halo = dpari_gx_sent(shape);
+    for (d = 0; d < grid->head.dims; d++) {
+        const int fills = plan->kind == DPARI_GX_HALOS;
+        halo->low[d] = fills ? dpari_gx_width(grid, plan->depth, d, 0) : 0;
+        halo->high[d] = fills ? dpari_gx_width(grid, plan->depth, d, 1) : 0;
+        halo->high[d] += shape->field.location[d] != 0;
     }
 }
 
@@ -7792,28 +8003,18 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
 {
     const dpari_gx *grid = set->grid;
     dpari_gx_plan sizes, *made;
-    int64_t fields = 0;
-    int32_t i, narrow = set->depth > 0 || set->kind != DPARI_GX_HALOS;
+    const int narrow = set->depth > 0 || set->kind != DPARI_GX_HALOS;
+    int32_t i;
     *plan = NULL;
     dpari_zero(&sizes, sizeof sizes);
     sizes.count = set->count;
     sizes.depth = set->depth;
     sizes.kind = set->kind;
-    for (i = 0; i < set->count; i++) {
+    for (i = 0; i < set->count && set->kind == DPARI_GX_HALOS; i++) {
         const dpari_gx_shape *shape = dpari_gx_shape_at(grid, set->list[i]);
-        if (set->kind == DPARI_GX_HALOS) {
-            sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
-        }
-        fields += dpari_gx_fields_of(shape);
-        narrow |= shape->field.direction != NULL;
+        sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
     }
-    if (fields > 4096) { /* the limit of dpar_halo_plan_desc.field_count */
-        return dpari_wrong(why,
-                           "grid: the arrays of the list have %ld components with directions, "
-                           "which must be at most 4096",
-                           fields);
-    }
-    dpari_gx_lay_out(grid, fields, narrow, &sizes, NULL);
+    dpari_gx_lay_out(grid, narrow, &sizes, NULL);
     made = (dpari_gx_plan *)dpari_os_pages(sizes.bytes);
     if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
@@ -7822,10 +8023,9 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     }
     *plan = made;
     *made = sizes;
-    dpari_gx_lay_out(grid, fields, narrow, made, made);
+    dpari_gx_lay_out(grid, narrow, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
-        made->first[i + 1] = made->first[i] + dpari_gx_fields_of(made->shape[i]);
         if (made->shape[i]->packed) { /* the address is unknown so far */
             const dpar_status status =
                 dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
@@ -7837,9 +8037,6 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     }
     if (made->mirrors.count > 0) {
         dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
-    }
-    for (i = 0; i < made->mirrors.count; i++) { /* from arrays to fields */
-        made->mirrors.mirror[i].item = made->first[made->mirrors.mirror[i].item];
     }
     return DPAR_OK;
 }
@@ -7870,7 +8067,7 @@ static DPARI_COLD dpar_status dpari_gx_make_exchange(dpari_gx *grid, dpari_gx_pl
     int32_t i;
     dpari_zero(&desc, sizeof desc);
     desc.field = plan->field;
-    desc.field_count = plan->first[plan->count];
+    desc.field_count = plan->count;
     desc.shared = plan->kind == DPARI_GX_COMBINE ? DPARI_HX_COMBINE : plan->kind;
     for (i = 0; i < plan->count; i++) {
         if (plan->shape[i]->packed) {
@@ -7917,23 +8114,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(const dpari_gx_set *set, dpari_g
 /* Returns the address of the array that array i of a plan is bound to. */
 static void *dpari_gx_bound(const dpari_gx_plan *plan, int32_t i)
 {
-    return dpari_hx_bound(plan->exchange, plan->first[i]);
-}
-
-/* Binds array i of a plan to the array at an address. */
-static dpar_status dpari_gx_bind_array(const dpari_gx_plan *plan, int32_t i, void *at)
-{
-    const dpari_gx_shape *shape = plan->shape[i];
-    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
-    int32_t f;
-    for (f = plan->first[i]; f < plan->first[i + 1]; f++) {
-        const dpar_status status =
-            dpar_halo_plan_bind(plan->exchange, f, (char *)at + (f - plan->first[i]) * step, NULL);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return DPAR_OK;
+    return dpari_hx_bound(plan->exchange, i);
 }
 
 /* True if a plan is for arrays of these shapes and this depth, and its exchange is not in
@@ -8042,7 +8223,7 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
                                         "grid: array %d of the list of %d is in the list twice", i,
                                         set->count);
             }
-            status = dpari_gx_bind_array(found, i, set->list[i]);
+            status = dpar_halo_plan_bind(found->exchange, i, set->list[i], NULL);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -8064,7 +8245,7 @@ DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
     return plan && grid->under_way == 0 && dpari_gx_shape_at(grid, u) == plan->shape[0] &&
-           dpari_gx_bind_array(plan, 0, u) == DPAR_OK;
+           dpar_halo_plan_bind(plan->exchange, 0, u, NULL) == DPAR_OK;
 }
 
 /* ---- all plans ------------------------------------------------------------------------------- */

@@ -928,6 +928,8 @@ module dpar
         ! The type in which values are sent.
         integer(c_int32_t) :: wire_type = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
+        ! Set by dpar_grid for dpar_grid_field.direction.
+        type(c_ptr) :: direction = c_null_ptr
         ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
         ! Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] + k

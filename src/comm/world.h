@@ -171,6 +171,7 @@ typedef struct dpari_world {
     int32_t threads;    /* 1 if the ranks are threads of this process, or there is only one */
     int32_t owns;       /* DPARI_OWNS_x */
     int32_t crowded;    /* 1 if there are more ranks than cores */
+    int32_t wide;       /* 1 + dpari_cpu_wide, kept by plans of halos; 0 if it is not known yet */
     int32_t thrifty;    /* 1 if spinning uses up the processor quota that other ranks need */
     int32_t slow_yield; /* number of waits for which slow yields are remembered, reduced by fast
                            yields */

@@ -682,6 +682,20 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *whole, int32_t rank, c
     return DPAR_E_MISMATCH;
 }
 
+/* True if component k of a halo cell is received: its direction leads from there into the block. */
+static int dpari_hx_leads_in(const dpari_hx_whole *whole, const int64_t *p, int32_t k)
+{
+    const int8_t *direction = whole->x->field[whole->f].direction;
+    int32_t d;
+    for (d = 0; direction && d < whole->all.dims; d++) {
+        const int8_t moves = direction[k * DPAR_MAX_DIMS + d];
+        if ((p[d] < whole->own.lo[d] && moves <= 0) || (p[d] >= whole->own.hi[d] && moves >= 0)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Checks all cells of one rank's local box that are an image of a point with an owner. */
 static DPARI_COLD dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole,
                                                    const dpar_box *grid, int32_t rank)
@@ -706,6 +720,9 @@ static DPARI_COLD dpar_status dpari_hx_compare_box(const dpari_hx_whole *whole,
             uint64_t want[1] = {0};
             const unsigned char *got =
                 whole->local + dpari_hx_at(whole, &whole->all, p) + k * whole->width;
+            if (!dpari_hx_leads_in(whole, p, k)) {
+                continue;
+            }
             dpari_hx_passed(whole, turn, k, want, points + from);
             if (memcmp(want, got, (size_t)whole->width) != 0) {
                 return dpari_hx_differs(whole, rank, p, q, k, got,

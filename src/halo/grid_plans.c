@@ -79,11 +79,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_agree_on_set(const dpari_gx_set *
 
 /* ---- making a plan --------------------------------------------------------------------------- */
 
-/* Divides the memory of a plan with this number of fields into its lists, and computes its size
- * from the numbers that *plan has. If memory is NULL, only computes the size. narrow: 1 if some
- * field has a halo of its own. */
-static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, int narrow,
-                                        dpari_gx_plan *plan, void *memory)
+/* Divides the memory of a plan into its lists, and computes its size from the numbers that *plan
+ * has. If memory is NULL, only computes the size. narrow: 1 if fields have halos of their own. */
+static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int narrow, dpari_gx_plan *plan,
+                                        void *memory)
 {
     const int32_t boxes = plan->mirrors.count;
     dpari_gx_mirrors *mirrors = &plan->mirrors;
@@ -92,9 +91,8 @@ static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, in
     room.used = 0;
     (void)dpari_room_take(&room, 1, sizeof *plan);
     plan->shape = (const dpari_gx_shape **)dpari_room_take(&room, plan->count, sizeof *plan->shape);
-    plan->first = (int32_t *)dpari_room_take(&room, (int64_t)plan->count + 1, sizeof *plan->first);
-    plan->field = (dpar_halo_field *)dpari_room_take(&room, fields, sizeof *plan->field);
-    plan->halo = (dpar_halo *)dpari_room_take(&room, narrow ? fields : 0, sizeof *plan->halo);
+    plan->field = (dpar_halo_field *)dpari_room_take(&room, plan->count, sizeof *plan->field);
+    plan->halo = (dpar_halo *)dpari_room_take(&room, narrow ? plan->count : 0, sizeof *plan->halo);
     mirrors->mirror = (dpari_gx_mirror *)dpari_room_take(&room, boxes, sizeof *mirrors->mirror);
     if (grid->mem && boxes > 0) {
         mirrors->box = (dpar_mem_box *)dpari_room_take(&room, boxes, sizeof *mirrors->box);
@@ -102,41 +100,28 @@ static DPARI_COLD void dpari_gx_lay_out(const dpari_gx *grid, int64_t fields, in
     plan->bytes = room.used;
 }
 
-/* Returns the number of fields in an exchange for an array of this shape. */
-static DPARI_COLD int32_t dpari_gx_fields_of(const dpari_gx_shape *shape)
-{
-    return shape->field.direction ? shape->field.components : 1;
-}
-
-/* Describes array i of a plan as fields of its exchange. With a depth or with directions, and if
- * only shared points are exchanged, the halo to exchange is narrower than the array's. */
+/* Describes array i of a plan as a field of its exchange. With a depth, and if only shared points
+ * are exchanged, the halo to exchange is narrower than the array's. */
 static DPARI_COLD void dpari_gx_describe_array(const dpari_gx *grid, const dpari_gx_plan *plan,
                                                int32_t i, void *at)
 {
     const dpari_gx_shape *shape = plan->shape[i];
-    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
-    int32_t d, k;
-    for (k = 0; k < dpari_gx_fields_of(shape); k++) {
-        dpar_halo_field *field = &plan->field[plan->first[i] + k];
-        dpar_halo *halo = &plan->halo[plan->first[i] + k];
-        dpari_gx_field(grid, shape, (char *)at + k * step, field);
-        if (plan->depth == 0 && plan->kind == DPARI_GX_HALOS && !shape->field.direction) {
-            continue;
-        }
-        *halo = *dpari_gx_sent(shape);
-        field->halo = halo;
-        field->array_halo = dpari_gx_sent(shape);
-        for (d = 0; d < grid->head.dims; d++) {
-            const int fills = plan->kind == DPARI_GX_HALOS;
-            halo->low[d] = fills ? dpari_gx_width(grid, plan->depth, d, 0) : 0;
-            halo->high[d] = fills ? dpari_gx_width(grid, plan->depth, d, 1) : 0;
-            halo->high[d] += shape->field.location[d] != 0;
-            if (shape->field.direction) {
-                halo->low[d] = shape->direction[k][d] > 0 ? halo->low[d] : 0;
-                halo->high[d] = shape->direction[k][d] < 0 ? halo->high[d] : 0;
-                field->components = 1;
-            }
-        }
+    dpar_halo_field *field = &plan->field[i];
+    dpar_halo *halo = &plan->halo[i];
+    int32_t d;
+    dpari_gx_field(grid, shape, at, field);
+    field->direction = shape->field.direction;
+    if (plan->depth == 0 && plan->kind == DPARI_GX_HALOS) {
+        return;
+    }
+    *halo = *dpari_gx_sent(shape);
+    field->halo = halo;
+    field->array_halo = dpari_gx_sent(shape);
+    for (d = 0; d < grid->head.dims; d++) {
+        const int fills = plan->kind == DPARI_GX_HALOS;
+        halo->low[d] = fills ? dpari_gx_width(grid, plan->depth, d, 0) : 0;
+        halo->high[d] = fills ? dpari_gx_width(grid, plan->depth, d, 1) : 0;
+        halo->high[d] += shape->field.location[d] != 0;
     }
 }
 
@@ -147,28 +132,18 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
 {
     const dpari_gx *grid = set->grid;
     dpari_gx_plan sizes, *made;
-    int64_t fields = 0;
-    int32_t i, narrow = set->depth > 0 || set->kind != DPARI_GX_HALOS;
+    const int narrow = set->depth > 0 || set->kind != DPARI_GX_HALOS;
+    int32_t i;
     *plan = NULL;
     dpari_zero(&sizes, sizeof sizes);
     sizes.count = set->count;
     sizes.depth = set->depth;
     sizes.kind = set->kind;
-    for (i = 0; i < set->count; i++) {
+    for (i = 0; i < set->count && set->kind == DPARI_GX_HALOS; i++) {
         const dpari_gx_shape *shape = dpari_gx_shape_at(grid, set->list[i]);
-        if (set->kind == DPARI_GX_HALOS) {
-            sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
-        }
-        fields += dpari_gx_fields_of(shape);
-        narrow |= shape->field.direction != NULL;
+        sizes.mirrors.count += dpari_gx_count_mirrors(grid, shape, set->depth);
     }
-    if (fields > 4096) { /* the limit of dpar_halo_plan_desc.field_count */
-        return dpari_wrong(why,
-                           "grid: the arrays of the list have %ld components with directions, "
-                           "which must be at most 4096",
-                           fields);
-    }
-    dpari_gx_lay_out(grid, fields, narrow, &sizes, NULL);
+    dpari_gx_lay_out(grid, narrow, &sizes, NULL);
     made = (dpari_gx_plan *)dpari_os_pages(sizes.bytes);
     if (!made) {
         return dpari_say(DPAR_E_MEMORY, why,
@@ -177,10 +152,9 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     }
     *plan = made;
     *made = sizes;
-    dpari_gx_lay_out(grid, fields, narrow, made, made);
+    dpari_gx_lay_out(grid, narrow, made, made);
     for (i = 0; i < set->count; i++) {
         made->shape[i] = dpari_gx_shape_at(grid, set->list[i]);
-        made->first[i + 1] = made->first[i] + dpari_gx_fields_of(made->shape[i]);
         if (made->shape[i]->packed) { /* the address is unknown so far */
             const dpar_status status =
                 dpari_gx_check_start(grid, made->shape[i], set->list[i], "grid", why);
@@ -192,9 +166,6 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx_set *set, dpari_g
     }
     if (made->mirrors.count > 0) {
         dpari_gx_list_mirrors(grid, made->shape, set->count, set->depth, made->mirrors.mirror);
-    }
-    for (i = 0; i < made->mirrors.count; i++) { /* from arrays to fields */
-        made->mirrors.mirror[i].item = made->first[made->mirrors.mirror[i].item];
     }
     return DPAR_OK;
 }
@@ -225,7 +196,7 @@ static DPARI_COLD dpar_status dpari_gx_make_exchange(dpari_gx *grid, dpari_gx_pl
     int32_t i;
     dpari_zero(&desc, sizeof desc);
     desc.field = plan->field;
-    desc.field_count = plan->first[plan->count];
+    desc.field_count = plan->count;
     desc.shared = plan->kind == DPARI_GX_COMBINE ? DPARI_HX_COMBINE : plan->kind;
     for (i = 0; i < plan->count; i++) {
         if (plan->shape[i]->packed) {
@@ -272,23 +243,7 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(const dpari_gx_set *set, dpari_g
 /* Returns the address of the array that array i of a plan is bound to. */
 static void *dpari_gx_bound(const dpari_gx_plan *plan, int32_t i)
 {
-    return dpari_hx_bound(plan->exchange, plan->first[i]);
-}
-
-/* Binds array i of a plan to the array at an address. */
-static dpar_status dpari_gx_bind_array(const dpari_gx_plan *plan, int32_t i, void *at)
-{
-    const dpari_gx_shape *shape = plan->shape[i];
-    const int64_t step = shape->field.component_stride * dpar_type_bytes(shape->type);
-    int32_t f;
-    for (f = plan->first[i]; f < plan->first[i + 1]; f++) {
-        const dpar_status status =
-            dpar_halo_plan_bind(plan->exchange, f, (char *)at + (f - plan->first[i]) * step, NULL);
-        if (status != DPAR_OK) {
-            return status;
-        }
-    }
-    return DPAR_OK;
+    return dpari_hx_bound(plan->exchange, i);
 }
 
 /* True if a plan is for arrays of these shapes and this depth, and its exchange is not in
@@ -397,7 +352,7 @@ DPARI_INTERNAL dpar_status dpari_gx_bind_plan(const dpari_gx_set *set, dpari_gx_
                                         "grid: array %d of the list of %d is in the list twice", i,
                                         set->count);
             }
-            status = dpari_gx_bind_array(found, i, set->list[i]);
+            status = dpar_halo_plan_bind(found->exchange, i, set->list[i], NULL);
             if (status != DPAR_OK) {
                 return status;
             }
@@ -419,7 +374,7 @@ DPARI_INTERNAL int dpari_gx_rebind(dpari_gx *grid, void *u)
 {
     dpari_gx_plan *plan = grid->quick;
     return plan && grid->under_way == 0 && dpari_gx_shape_at(grid, u) == plan->shape[0] &&
-           dpari_gx_bind_array(plan, 0, u) == DPAR_OK;
+           dpar_halo_plan_bind(plan->exchange, 0, u, NULL) == DPAR_OK;
 }
 
 /* ---- all plans ------------------------------------------------------------------------------- */

@@ -18,11 +18,8 @@ struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_plan *exchange;     /* bound to the arrays that were exchanged last */
     const dpari_gx_shape **shape; /* [count] */
-    /* The fields of the exchange: one for each array, or one for each component that has a
-     * direction. first: [count + 1], the first field of each array, then the number of fields. */
-    int32_t *first;
-    dpar_halo_field *field; /* [fields] as they were when the plan was made */
-    dpar_halo *halo;        /* [fields] the halos to exchange, where they are not those of shapes */
+    dpar_halo_field *field;       /* [count] as they were when the plan was made */
+    dpar_halo *halo; /* [count] the halos to exchange, where they are not those of shapes */
     dpari_gx_mirrors mirrors;
     int64_t bytes;  /* size of this struct's memory */
     int32_t count;  /* number of arrays */

@@ -531,11 +531,75 @@ DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_s
     return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
 }
 
+/* ---- groups ---- */
+
+DPARI_INTERNAL DPARI_COLD int dpari_stride_groups(const dpari_stride *a, const dpari_stride *b,
+                                                  int64_t apart, int takes)
+{
+    const dpari_stride_dim *outer = &a->dim[a->dims == 2];
+    int32_t d;
+    for (d = 0; d < 2; d++) {
+        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
+            return 0;
+        }
+    }
+    return a->dims <= 2 && b->dims <= 2 && a->dim[1].count == b->dim[1].count &&
+           (a->loop == DPARI_STRIDE_8 || a->loop == DPARI_STRIDE_4) && a->loop == b->loop &&
+           !a->clear &&
+           dpari_stride_size(apart) < dpari_stride_size(takes ? outer->to : outer->from);
+}
+
+/* Moves a row of each box, one run of each in turn. Boxes with longer rows come first. */
+DPARI_STRIDE_INLINE void dpari_stride_group_row(const dpari_stride *stride,
+                                                const dpari_stride_spot *list, int64_t n,
+                                                unsigned char *to, const unsigned char *from,
+                                                int32_t loop)
+{
+    const int64_t to_step = stride->dim[0].to, from_step = stride->dim[0].from;
+    int64_t i, k;
+    for (i = 0; n > 0; i++) {
+        for (k = 0; k < n; k += 2) {
+            dpari_stride_one(to + list[k].to, from + list[k].from, to, 0, loop, 0);
+        }
+        to += to_step;
+        from += from_step;
+        while (n > 0 && list[n - 1].to == i + 1) {
+            n -= 2;
+        }
+    }
+}
+
+/* Moves a group. Before each row it prefetches the lines of the next row that another core has used
+ * last. */
+DPARI_STATIC_NOINLINE void dpari_stride_run_group(const dpari_stride *stride,
+                                                  const dpari_stride_spot *list, int64_t n,
+                                                  unsigned char *to, const unsigned char *from)
+{
+    const int64_t bytes = stride->ahead ? stride->dim[0].count * stride->run : 0;
+    int64_t row, k;
+    for (row = stride->dim[1].count; row > 0; row--) {
+        for (k = 0; k < n && row > 1; k += 2) {
+            dpari_stride_ask_ahead(stride, to + list[k].to, from + list[k].from, bytes, bytes);
+        }
+        if (stride->loop == DPARI_STRIDE_8) {
+            dpari_stride_group_row(stride, list, n, to, from, DPARI_STRIDE_8);
+        } else {
+            dpari_stride_group_row(stride, list, n, to, from, DPARI_STRIDE_4);
+        }
+        to += stride->dim[1].to;
+        from += stride->dim[1].from;
+    }
+}
+
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;
+    if (stride->dim[0].count * stride->dim[1].count > DPARI_STRIDE_FEW) {
+        dpari_stride_run_group(stride, list, n, (unsigned char *)to, (const unsigned char *)from);
+        return;
+    }
     k.to = (unsigned char *)to;
     k.from = (const unsigned char *)from;
     k.zero = k.to;

@@ -24,7 +24,15 @@ DPARI_INTERNAL int32_t dpari_stride_list(const dpari_stride *stride, int64_t to_
                                          dpari_stride_spot *list);
 /* True if two boxes, each of which can be in a list, may be in the same list. */
 DPARI_INTERNAL int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* Moves n entries of a list one after the other. stride: any box of the list. */
+/* True if two large boxes may be moved as a group: they have the same steps and number of rows, and
+ * runs for which there is a loop. apart: bytes between the two boxes in this rank's array; they
+ * must begin in the same row. takes: 1 if they are copied to that array, 0 if from it. */
+DPARI_INTERNAL int dpari_stride_groups(const dpari_stride *a, const dpari_stride *b, int64_t apart,
+                                       int takes);
+/* Moves n entries of a list one after the other. stride: any box of the list. If it has more than
+ * DPARI_STRIDE_FEW runs, the list is a group of such boxes, with two entries for each: where its
+ * walk begins, and the number of runs in a row. They are moved in one walk, one run of each in
+ * turn. */
 DPARI_INTERNAL void dpari_stride_run_list(const dpari_stride *stride, const dpari_stride_spot *list,
                                           int64_t n, void *to, const void *from);
 

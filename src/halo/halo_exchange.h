@@ -109,7 +109,10 @@ typedef struct dpar_halo_field {
      * are. Values are rounded to nearest even if no message is needed, so that all engines give the
      * same bits. */
     int32_t wire_type;
-    int32_t components;       /* elements at each point; 0 selects 1 */
+    int32_t components; /* elements at each point; 0 selects 1 */
+    /* Set by dpar_grid for dpar_grid_field.direction; leave it NULL. [components][DPAR_MAX_DIMS]: a
+     * component is received below the block where this is positive, above it where negative. */
+    const int8_t *direction;
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
     /* Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] +

@@ -97,13 +97,29 @@ static void dpari_hx_component(dpari_hx_item *item, const dpar_transfer *transfe
     item->negate = (transfer->turn == 1) == (k == 0);
 }
 
+/* Finds the place of a box in an array. at: its first local point. In a field with directions, the
+ * local points of a component are counted without the sides that its halo does not have. */
+static void dpari_hx_find(const dpar_halo_field *field, const dpari_hx_array *array,
+                          int32_t component, int64_t *at, dpari_hx_spot *spot)
+{
+    int32_t d;
+    for (d = 0; field->direction && d < field->halo->grid.dims; d++) {
+        if (field->direction[component * DPAR_MAX_DIMS + d] <= 0) {
+            at[d] += array->low[d];
+        }
+    }
+    dpari_hx_place(array, at, dpari_hx_components(field), spot);
+    spot->at += component * array->told.component;
+}
+
 /* Sets item k of the items into which a transfer is divided, except for its place in staging
- * memory. sends: 1 for an item of S. */
+ * memory. walk: has found the transfer, whose points are then counted in the whole halo. sends: 1
+ * for an item of S. */
 static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t index,
-                          const dpar_transfer *transfer, int sends, int32_t k)
+                          const dpari_hx_walk *walk, dpar_transfer *transfer, int sends, int32_t k)
 {
     const dpar_halo_field *field = &plan->field[index];
-    const int32_t components = dpari_hx_components(field), peer = plan->peer_of[transfer->peer] - 1;
+    const int32_t peer = plan->peer_of[transfer->peer] - 1;
     /* the field whose array the sender reads, which is the other one if a pair is turned */
     const int32_t owner = dpari_hx_crosses(field, transfer->turn)
                               ? (int32_t)(dpari_hx_other(field) - plan->field)
@@ -124,6 +140,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     item->peer = peer;
     item->dims = transfer->dims + 1;
     item->negate = dpari_hx_negates(field, transfer->turn);
+    dpari_hx_find(field, mine, walk->of.component, transfer->mine, &my_spot);
+    dpari_hx_find(field, theirs, walk->of.component, transfer->theirs, &their_spot);
     for (d = 0; d < transfer->dims; d++) {
         item->extent[d] = transfer->extent[d];
         item->local[d] = transfer->mine[d];
@@ -131,9 +149,8 @@ static void dpari_hx_fill(dpar_halo_plan *plan, dpari_hx_item *item, int32_t ind
     }
     item->here[transfer->dims] = transfer->dims;
     item->flip = sends ? 0 : transfer->flip;
-    item->extent[transfer->dims] = components;
-    dpari_hx_place(mine, transfer->mine, components, &my_spot);
-    dpari_hx_place(theirs, transfer->theirs, components, &their_spot);
+    item->extent[transfer->dims] =
+        field->direction ? walk->of.together : dpari_hx_components(field);
     dpari_hx_turn(transfer, receiver);
     if (dpari_hx_parts(field, transfer) > 1) {
         dpari_hx_component(item, transfer, k, sender, receiver);
@@ -223,7 +240,7 @@ static void dpari_hx_list_receives(dpar_halo_plan *plan, int32_t s, int fill)
             for (k = 0; k < parts; k++) {
                 if (fill) {
                     dpari_hx_item *item = &plan->item[first + *count];
-                    dpari_hx_fill(plan, item, i, &transfer, 0, k);
+                    dpari_hx_fill(plan, item, i, &walk, &transfer, 0, k);
                     dpari_hx_count_in(plan, item, s, 0);
                 }
                 ++*count;
@@ -251,7 +268,7 @@ static int64_t dpari_hx_list_sends(dpar_halo_plan *plan, int32_t s, int64_t at, 
                 continue;
             }
             for (k = 0; k < parts; k++) {
-                dpari_hx_fill(plan, &plan->item[at], i, &transfer, 1, k);
+                dpari_hx_fill(plan, &plan->item[at], i, &walk, &transfer, 1, k);
                 dpari_hx_count_in(plan, &plan->item[at], s, 1);
                 at++;
                 if (transfer.peer != plan->comm->rank) {

@@ -10,6 +10,7 @@
 #include "../base/type.h"
 #include "../host/mem.h"
 #include "../index/halo.h"
+#include "../index/reach.h"
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
@@ -64,19 +65,28 @@ DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *halo, dpar_box *box)
 }
 
 /* On a rank without own points, the empty own box is at the first point of the local box, where the
- * array begins. */
+ * array begins. Both boxes are computed at once, because planning calls this function often. */
 DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *halo, int32_t rank, dpar_box *own,
                                         dpar_box *all)
 {
-    int32_t d;
-    if (!dpar_halo_box(halo, rank, all)) {
+    int32_t coord[DPAR_MAX_AXES], d, none = 0;
+    if (!dpari_halo_coords(halo, rank, coord)) {
         return 0;
     }
-    if (!dpar_halo_owned(halo, rank, own)) {
-        *own = *all;
-        for (d = 0; d < all->dims; d++) {
-            own->hi[d] = own->lo[d];
+    own->dims = all->dims = halo->grid.dims;
+    for (d = 0; d < all->dims; d++) {
+        int64_t inner[2], outer[2];
+        if (!dpari_halo_range(halo, coord, d, inner, outer) || outer[1] <= outer[0]) {
+            return 0;
         }
+        own->lo[d] = inner[0];
+        own->hi[d] = inner[1];
+        all->lo[d] = outer[0];
+        all->hi[d] = outer[1];
+        none |= inner[1] <= inner[0];
+    }
+    for (d = 0; d < all->dims && none; d++) {
+        own->lo[d] = own->hi[d] = all->lo[d];
     }
     return 1;
 }
@@ -99,8 +109,13 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *array, const dpar_halo_field 
     array->halo = field->halo;
     array->rank = rank;
     array->told.component = 1;
-    exists = dpari_hx_boxes(field->halo, rank, &own, &all) &&
-             dpari_hx_boxes(dpari_hx_array_halo(field), rank, &first, &whole);
+    exists = dpari_hx_boxes(field->halo, rank, &own, &all);
+    if (field->array_halo) {
+        exists = exists && dpari_hx_boxes(field->array_halo, rank, &first, &whole);
+    } else {
+        first = own;
+        whole = all;
+    }
     for (d = field->halo->grid.dims - 1; d >= 0 && exists; d--) {
         array->low[d] = own.lo[d] - all.lo[d];
         array->own[d] = own.hi[d] - own.lo[d];

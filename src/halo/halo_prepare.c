@@ -63,16 +63,18 @@ static int dpari_hx_may_list(const dpari_hx_item *item, int takes)
 }
 
 /* True if two items may be in the same list: they need the same loop and, once arrays have been
- * bound, must be in the same arrays, because the distance between two arrays may change. */
-static int dpari_hx_one_list(const dpar_halo_plan *plan, const dpari_hx_item *a,
-                             const dpari_hx_item *b, int takes)
+ * bound, must be in the same arrays, because the distance between two arrays may change. If
+ * `groups` is 1, the list is a group of large items. */
+static DPARI_COLD int dpari_hx_one_list(const dpar_halo_plan *plan, const dpari_hx_item *a,
+                                        const dpari_hx_item *b, int takes, int groups)
 {
     const dpari_stride *first = takes ? &a->take : &a->give;
     const dpari_stride *second = takes ? &b->take : &b->give;
-    if (!dpari_stride_lists_alike(first, second)) {
+    if (groups ? !dpari_stride_groups(first, second, b->mine_at - a->mine_at, takes)
+               : !dpari_stride_lists_alike(first, second)) {
         return 0;
     }
-    if (!plan->bound) {
+    if (!plan->bound && !groups) {
         return 1;
     }
     return a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs);
@@ -85,40 +87,67 @@ static int64_t dpari_hx_between(const dpar_halo_plan *plan, int32_t from, int32_
 }
 
 /* Writes the runs of item b as entries of the list that begins with item a. Returns their number,
- * or 0 if b cannot be in a list. */
-static int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item *a,
-                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
+ * or 0 if b cannot be in a list. If `groups` is 1, writes the two entries of b in a group. */
+static DPARI_COLD int32_t dpari_hx_entries(const dpar_halo_plan *plan, const dpari_hx_item *a,
+                                           const dpari_hx_item *b, int takes, int groups,
+                                           dpari_stride_spot *spot)
 {
+    const dpari_stride *stride = takes ? &b->take : &b->give;
     const int64_t mine = dpari_hx_between(plan, a->mine, b->mine) + b->mine_at;
-    int64_t from = b->take_at;
+    int64_t to = mine, from = b->take_at;
     if (!takes) {
-        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
-    }
-    if (b->peer < 0 && b->direct) {
+        to = b->pack_at;
+        from = mine;
+    } else if (b->peer < 0 && b->direct) {
         from = dpari_hx_between(plan, a->theirs, b->theirs) + b->theirs_at;
     }
-    return dpari_stride_list(&b->take, mine, from, spot);
+    if (!groups) {
+        return dpari_stride_list(stride, to, from, spot);
+    }
+    to += stride->to_start;
+    from += stride->from_start;
+    spot[0].to = (int32_t)to;
+    spot[0].from = (int32_t)from;
+    spot[1].to = (int32_t)stride->dim[0].count;
+    return 2 * (to == spot->to && from == spot->from);
 }
 
-/* Makes the list that begins with item i, from entry `at` of plan->spot on. Items that cannot be in
+/* Sorts a group of which all boxes but the last are sorted: boxes with longer rows come first. */
+static DPARI_COLD void dpari_hx_sort_last(dpari_stride_spot *spot, int32_t runs)
+{
+    int32_t i;
+    for (i = runs - 4; i >= 0 && spot[i + 1].to < spot[i + 3].to; i -= 2) {
+        const dpari_stride_spot first = spot[i], second = spot[i + 1];
+        spot[i] = spot[i + 2];
+        spot[i + 1] = spot[i + 3];
+        spot[i + 2] = first;
+        spot[i + 3] = second;
+    }
+}
+
+/* Makes the list that begins with item i, from entry `at` of plan->spot on: of small items, or of
+ * large ones that are components with directions. Items that cannot be in
  * the list are left out, unless the order of items matters (strict), in which case the list ends
  * before the first such item. The order matters if values are combined, because the order of sums
  * is documented. It also matters for copies of more than DPARI_HX_TINY elements, because peers read
  * the same lines: in another order, blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
-static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, int64_t n,
-                               int64_t i, int takes, int64_t at)
+static DPARI_COLD void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item,
+                                          int64_t n, int64_t i, int takes, int64_t at)
 {
     dpari_hx_item *a = &item[i];
     dpari_hx_few *list = dpari_hx_few_of(a, takes);
-    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
+    const dpari_stride *stride = takes ? &a->take : &a->give;
+    const int groups = plan->field[a->field].direction &&
+                       stride->dim[0].count * stride->dim[1].count > DPARI_STRIDE_FEW;
+    const int strict = !groups && takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
     int64_t j;
     list->at = at;
     for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
         dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
         int32_t runs = 0;
         if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
-            dpari_hx_one_list(plan, a, &item[j], takes)) {
-            runs = dpari_hx_entries(plan, a, &item[j], takes, plan->spot + at + list->runs);
+            dpari_hx_one_list(plan, a, &item[j], takes, groups)) {
+            runs = dpari_hx_entries(plan, a, &item[j], takes, groups, plan->spot + at + list->runs);
         }
         if (runs == 0 && (strict || j == i)) {
             return;
@@ -127,6 +156,12 @@ static void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item, 
             of->runs = j == i ? 0 : -1;
             list->runs += runs;
         }
+        if (groups && runs > 0) {
+            dpari_hx_sort_last(plan->spot + at, list->runs);
+        }
+    }
+    if (groups && list->runs == 2) {
+        list->runs = 0;
     }
 }
 
@@ -237,6 +272,9 @@ static void dpari_hx_pair(const dpar_halo_plan *plan, dpari_hx_item *item, int64
         dpari_hx_item *a = &item[i];
         if (dpari_hx_mem(&plan->field[a->field])) {
             a->give_mate = a->take_mate = -1;
+            continue;
+        }
+        if (plan->field[a->field].direction) {
             continue;
         }
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {

@@ -20,12 +20,13 @@
  * later dims are included if exchanges fill them. Because the last dim is exchanged first, rows are
  * then complete when they are sent along the other dims. step->along (DPARI_HX_WIDE, ...) decides
  * about the cut dim. */
-static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpari_hx_step *step)
+static void dpari_hx_widen(dpari_hx_walk *walk, const dpari_hx_step *step)
 {
+    const dpar_halo *halo = &walk->halo; /* its widths are read before they are set to 0 */
     const int32_t cut = step->along == DPARI_HX_WIDE ? -1 : halo->grid.dims - 1 - step->cut;
     dpar_box own, all;
     int32_t d;
-    if (!dpari_hx_boxes(halo, walk->rank, &own, &all)) {
+    if (!dpari_hx_boxes(halo, walk->of.rank, &own, &all)) {
         return;
     }
     for (d = 0; d < halo->grid.dims; d++) {
@@ -37,6 +38,9 @@ static void dpari_hx_widen(dpari_hx_walk *walk, const dpar_halo *halo, const dpa
         }
         if (d == walk->cut) {
             walk->own = own.hi[d] - own.lo[d];
+        }
+        if (d == walk->dim || extends) {
+            walk->reaches |= (uint32_t)1 << d;
         }
         if (d == walk->dim) {
             walk->low[d] = 0;
@@ -86,32 +90,74 @@ static int dpari_hx_local(const dpar_halo *halo, int32_t rank, dpar_box *local)
     return 1;
 }
 
-DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
-                                               int32_t rank, const dpari_hx_step *step,
-                                               int32_t direction, int32_t moves, dpar_why *why)
+/* In a field with directions, a component has only the halo on the sides from which it moves into
+ * the block. */
+static void dpari_hx_narrow(dpari_hx_walk *walk)
 {
+    const int8_t *direction = walk->of.field->direction;
+    int32_t d;
+    for (d = 0; direction && d < walk->halo.grid.dims; d++) {
+        const int8_t moves = direction[walk->of.component * DPAR_MAX_DIMS + d];
+        walk->halo.low[d] = moves > 0 ? walk->halo.low[d] : 0;
+        walk->halo.high[d] = moves < 0 ? walk->halo.high[d] : 0;
+    }
+}
+
+/* True if component k and the one after it have the same direction in all dims of walk->reaches. */
+static int dpari_hx_joins(const dpari_hx_walk *walk, int32_t k)
+{
+    const int8_t *direction = walk->of.field->direction + k * DPAR_MAX_DIMS;
+    int32_t d;
+    for (d = 0; d < walk->halo.grid.dims; d++) {
+        if ((walk->reaches >> d & 1u) && direction[d] != direction[d + DPAR_MAX_DIMS]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Begins a walk over the boxes of of->component and of the components after it that have the same
+ * boxes. */
+static dpar_status dpari_hx_begin_component(dpari_hx_walk *walk, const dpari_hx_subject *of,
+                                            dpar_why *why)
+{
+    const dpar_halo_field *field = of->field;
+    const dpari_hx_step *step = of->step;
     const int beside = step->along == DPARI_HX_HALO_PLANES;
     dpari_zero(walk, sizeof *walk);
-    walk->moves = moves;
-    if (moves == DPARI_HX_COMBINE) {
-        return dpari_hx_share_begin(&walk->share, field->halo, rank, direction);
+    walk->of = *of;
+    walk->of.together = 1;
+    if (of->moves == DPARI_HX_COMBINE) {
+        return dpari_hx_share_begin(&walk->share, field->halo, of->rank, of->direction);
     }
     walk->halo = *field->halo;
+    dpari_hx_narrow(walk);
     walk->halo.partner = field->pair ? dpari_hx_other(field)->halo : NULL;
     walk->dim = step->number < 0 ? -1 : walk->halo.grid.dims - 1 - step->number;
     walk->cut = beside ? walk->halo.grid.dims - 1 - step->cut : -1;
-    walk->rank = rank;
-    walk->direction = direction;
-    walk->splits = direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, moves) &&
-                   dpari_hx_local(field->halo, rank, &walk->clear);
+    walk->splits = of->direction == DPAR_TRANSFER_SEND && dpari_hx_splits(field, step, of->moves) &&
+                   dpari_hx_local(&walk->halo, of->rank, &walk->clear);
     if (step->number >= walk->halo.grid.dims ||
         (beside && (walk->cut < 0 || walk->halo.shape == DPAR_STENCIL_STAR))) {
         return DPAR_DONE;
     }
+    walk->reaches = step->number < 0 ? ~(uint32_t)0 : 0;
     if (step->number >= 0) {
-        dpari_hx_widen(walk, field->halo, step);
+        dpari_hx_widen(walk, step);
     }
-    return dpar_halo_first(&walk->walk, &walk->halo, rank, direction, moves, why);
+    while (field->direction && of->component + walk->of.together < dpari_hx_components(field) &&
+           dpari_hx_joins(walk, of->component + walk->of.together - 1)) {
+        walk->of.together++;
+    }
+    return dpar_halo_first(&walk->walk, &walk->halo, of->rank, of->direction, of->moves, why);
+}
+
+DPARI_INTERNAL dpar_status dpari_hx_begin_walk(dpari_hx_walk *walk, const dpar_halo_field *field,
+                                               int32_t rank, const dpari_hx_step *step,
+                                               int32_t direction, int32_t moves, dpar_why *why)
+{
+    const dpari_hx_subject of = {field, step, rank, direction, moves, 0, 1};
+    return dpari_hx_begin_component(walk, &of, why);
 }
 
 /* Advances the walk of ../index/halo.h. A step next to the cut dim's halos (walk->cut >= 0) does
@@ -125,8 +171,8 @@ static int dpari_hx_advance(dpari_hx_walk *walk, dpar_transfer *transfer)
         return 0;
     }
     walk->above = 1;
-    return dpar_halo_first(&walk->walk, &walk->halo, walk->rank, walk->direction, walk->moves,
-                           NULL) == DPAR_OK &&
+    return dpar_halo_first(&walk->walk, &walk->halo, walk->of.rank, walk->of.direction,
+                           walk->of.moves, NULL) == DPAR_OK &&
            dpar_halo_next(&walk->walk, transfer);
 }
 
@@ -212,13 +258,15 @@ static int dpari_hx_peel(dpari_hx_walk *walk, dpar_transfer *transfer)
     return 1;
 }
 
-/* Sums are made in the order of this walk. walk->own_first is 1 for the clear part of a box that
+/* Advances to the next box of a component.
+ *
+ * Sums are made in the order of this walk. walk->own_first is 1 for the clear part of a box that
  * this rank sends to itself. No peer's box precedes that part at any of its points, so that it can
  * be added before all other boxes without changing the order of any sum. */
-DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
+static int dpari_hx_next_here(dpari_hx_walk *walk, dpar_transfer *transfer)
 {
     walk->own_first = 0;
-    if (walk->moves == DPARI_HX_COMBINE) {
+    if (walk->of.moves == DPARI_HX_COMBINE) {
         return dpari_hx_share_next(&walk->share, transfer);
     }
     if (walk->side == 0) {
@@ -228,7 +276,7 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
         if (!walk->splits || !dpari_hx_is_clear(walk, transfer)) {
             return 1;
         }
-        if (transfer->peer != walk->rank) {
+        if (transfer->peer != walk->of.rank) {
             dpari_hx_avoid(walk, transfer);
             return 1;
         }
@@ -242,6 +290,19 @@ DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
     *transfer = walk->rest;
     walk->side = 0;
     walk->own_first = 1;
+    return 1;
+}
+
+DPARI_INTERNAL int dpari_hx_next(dpari_hx_walk *walk, dpar_transfer *transfer)
+{
+    while (!dpari_hx_next_here(walk, transfer)) {
+        dpari_hx_subject next = walk->of;
+        next.component += next.together;
+        if (!next.field->direction || next.component >= dpari_hx_components(next.field) ||
+            dpari_hx_begin_component(walk, &next, NULL) != DPAR_OK) {
+            return 0;
+        }
+    }
     return 1;
 }
 

@@ -10,11 +10,22 @@
 #include "halo_plan.h"
 #include "halo_share.h"
 
+/* Which boxes a walk lists. */
+typedef struct dpari_hx_subject {
+    const dpar_halo_field *field;
+    const dpari_hx_step *step;
+    int32_t rank, direction, moves;
+    /* Of a field with directions: the first component whose boxes are listed, and the number of
+     * components that have these boxes in this step. Otherwise 0 and 1. */
+    int32_t component, together;
+} dpari_hx_subject;
+
 /* A walk over the boxes of a step. Set up by dpari_hx_begin_walk. */
 typedef struct dpari_hx_walk {
+    dpari_hx_subject of;
+    uint32_t reaches; /* bits of the dims in which the boxes depend on the halo */
     dpar_halo_cursor walk;
     dpar_halo halo;
-    int32_t rank, direction, moves;
     int32_t dim;   /* the dim of the step; -1 if all dims are exchanged at once */
     int32_t cut;   /* the cut dim, in a step next to its halos; otherwise -1 */
     int32_t above; /* in such a step: 0 next to the halos below, then 1 next to those above */

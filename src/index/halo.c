@@ -399,8 +399,8 @@ static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
 
 /* Computes, in one dim of one rank, the points that it owns and the points in its array. If it owns
  * none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has neither. */
-DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
-                                    int64_t *own, int64_t *box)
+DPARI_API int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box)
 {
     int has, reads;
     reads = halo->window[d].kernel != 0 &&

@@ -200,7 +200,7 @@ typedef struct dpari_nest {
     int64_t size[DPAR_MAX_AXES + 1]; /* number of indices before cut k; size[cuts] is what the rank
                                         owns */
     int8_t axis[DPAR_MAX_AXES];
-    dpar_split split; /* scratch for one cut */
+    dpar_split split; /* scratch for one cut: the last one after dpari_nest_of */
 } dpari_nest;
 
 /* Lists the cuts of a dim. `coord` has the rank's coordinates; NULL means that the rank is not in
@@ -232,7 +232,9 @@ static int64_t dpari_nest_global(const dpar_layout *layout, const int32_t *coord
     }
     least = e->size[e->cuts] - local;
     for (k = e->cuts - 1; k >= 0; k--) {
-        dpari_axis_split(layout, e->axis[k], e->size[k], &e->split);
+        if (e->cuts > 1) { /* the split of the only cut was made by dpari_nest_of */
+            dpari_axis_split(layout, e->axis[k], e->size[k], &e->split);
+        }
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
     }

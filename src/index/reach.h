@@ -17,17 +17,18 @@ enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
  * if there is no such face or edge. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
+/* Computes, in one dim of the rank at coord[], the points that it owns and the points in its array.
+ * If it owns none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has
+ * neither. */
+DPARI_API int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box);
+
 /* ---- of this header's own modules ---- */
 
 /* Finds the owner of point i of a dim. coord receives its coordinates on the axes that cut the dim,
  * and at[0], at[1] the range of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *halo, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at);
-/* Computes, in one dim of the rank at coord[], the points that it owns and the points in its array.
- * If it owns none, `own` is an empty range at the start of the array. Returns 1, or 0 if it has
- * neither. */
-DPARI_INTERNAL int dpari_halo_range(const dpar_halo *halo, const int32_t *coord, int32_t d,
-                                    int64_t *own, int64_t *box);
 /* True if there are other points beyond the ends of a dim, so that it has as many faces as cells.
  */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *halo, int32_t d);

@@ -26,7 +26,7 @@ typedef struct array {
     int64_t count, at; /* elements of its memory; the index of the first own point */
     int64_t before;    /* elements from the address that is passed to the first own point */
     unsigned char *memory, *u;
-    int8_t direction[3 * DPAR_MAX_DIMS];
+    int8_t direction[8 * DPAR_MAX_DIMS];
     int32_t mirror[2][DPAR_MAX_DIMS]; /* that count for this array, at the low and the high ends */
 } array;
 
@@ -166,6 +166,7 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
         }
     }
     if (below(lot, 4) == 0) {
+        a->f.components = a->comps = 1 + below(lot, 8);
         for (int i = 0; i < a->comps * dims; i++) {
             a->direction[i] = (int8_t)(below(lot, 3) - 1);
         }
@@ -174,6 +175,7 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
             const int32_t none = k->d.periodic[d] ? DPAR_GRID_MIRROR_NONE : DPAR_GRID_MIRROR_OFF;
             a->points[d] -= a->f.location[d];
             a->f.location[d] = 0;
+            a->f.odd[d] = 0;
             a->f.mirror_low[d] = a->f.mirror_high[d] = none;
         }
     }
@@ -621,6 +623,11 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
         if (st != DPAR_OK) {
             printf("    %s\n", c->why.text);
             return 1;
+        }
+        if (way == 0 && k->a[which].f.direction && !k->d.mem && !k->d.exchange_walls) {
+            dpar_halo_plan *plan = dpar_grid_plan(k->g, chosen, 1);
+            CHECK_INT(dpar_halo_plan_check(plan, DPAR_HALO_WRONG, NULL), DPAR_OK);
+            CHECK_INT(dpar_halo_plan_check(plan, DPAR_HALO_STALE, NULL), DPAR_OK);
         }
         for (i = 0; i < k->n; i++) {
             const int64_t deep = !(mask >> i & 1u) ? -1 : depth > 0 ? depth : 1000;
