@@ -387,6 +387,10 @@ typedef struct dpari_nb_kind {
 
 /* Checks that no exchange is in progress, so that memory may be packed for the next one. */
 DPARI_INTERNAL dpar_status dpari_nb_is_over(const dpar_neighbours *neighbours);
+/* Breaks the communicator and that of the node, in which neighbours may wait, with the status and
+ * the message of this rank. Returns the status that counts. */
+DPARI_INTERNAL dpar_status dpari_nb_break(dpar_neighbours *neighbours, dpar_status status,
+                                          const char *text);
 /* Begins to send what has been packed in the memory of dpar_neighbours_buffer. Collective. */
 DPARI_INTERNAL dpar_status dpari_nb_begin(dpar_neighbours *neighbours, const int64_t *out_bytes,
                                           const dpari_nb_kind *kind);
@@ -806,6 +810,16 @@ static dpar_status dpari_nb_prepare_messages(dpari_neighbours *plan, int32_t i, 
     return DPAR_OK;
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_nb_break(dpar_neighbours *neighbours,
+                                                     dpar_status status, const char *text)
+{
+    const dpari_neighbours *plan = dpari_nb_of(neighbours);
+    if (plan->x.node != neighbours->comm) {
+        (void)dpari_comm_wrong_all(plan->x.node, status, "%s", text);
+    }
+    return dpari_comm_wrong_all(neighbours->comm, status, "%s", text);
+}
+
 DPARI_INTERNAL dpar_status dpari_nb_is_over(const dpar_neighbours *neighbours)
 {
     return dpari_exchange_is_over(&((const dpari_neighbours *)(const void *)neighbours)->x, "");
@@ -903,7 +917,7 @@ DPAR_API dpar_status dpar_neighbours_exchange(dpar_neighbours *neighbours, const
         const dpar_status status =
             dpari_nb_pack(dpari_nb_of(neighbours), k, out ? out[k] : NULL, out_bytes[k]);
         if (status != DPAR_OK) {
-            return status;
+            return dpari_nb_break(neighbours, status, neighbours->comm->why.text);
         }
     }
     return dpari_nb_exchange(neighbours, out_bytes, &kind);
@@ -2683,8 +2697,8 @@ static dpar_status dpari_pp_pack_values(dpari_particles *plan, const char *calle
     unsigned char *to;
     int32_t f;
     plan->out_bytes[p] = dpari_pp_blocks(plan, plan->fields, count);
-    plan->in_bytes[p] = dpari_pp_blocks(plan, plan->fields,
-                                        reduces ? plan->peer_sends[p] : plan->peer_ghosts[p]);
+    plan->in_bytes[p] =
+        dpari_pp_blocks(plan, plan->fields, reduces ? plan->peer_sends[p] : plan->peer_ghosts[p]);
     to = (unsigned char *)dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
     if (!to) {
         return dpari_comm_wrong_all(plan->head.comm, DPAR_E_MEMORY,
@@ -2725,7 +2739,9 @@ static dpar_status dpari_pp_begin(dpari_particles *plan, const char *caller, int
     dpari_zero(&why, sizeof why);
     status = dpari_pp_check_call(plan, caller, kind, fields, n, &why);
     if (status != DPAR_OK) { /* the others may already wait for the values of this rank */
-        return dpari_comm_wrong_all(comm, status, "%s (rank %d)", why.text, comm->rank);
+        dpar_why text;
+        (void)dpari_say(status, &text, "%s (rank %d)", why.text, comm->rank);
+        return dpari_nb_break(plan->neighbours, status, text.text);
     }
     plan->fields = n;
     for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
@@ -2739,7 +2755,7 @@ static dpar_status dpari_pp_begin(dpari_particles *plan, const char *caller, int
         }
     }
     if (status != DPAR_OK) {
-        return status;
+        return dpari_nb_break(plan->neighbours, status, comm->why.text);
     }
     exchange.hash = dpari_pp_hash(plan, kind, n);
     exchange.in_bytes = plan->in_bytes;

@@ -277,6 +277,16 @@ static dpar_status dpari_nb_prepare_messages(dpari_neighbours *plan, int32_t i, 
     return DPAR_OK;
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_nb_break(dpar_neighbours *neighbours,
+                                                     dpar_status status, const char *text)
+{
+    const dpari_neighbours *plan = dpari_nb_of(neighbours);
+    if (plan->x.node != neighbours->comm) {
+        (void)dpari_comm_wrong_all(plan->x.node, status, "%s", text);
+    }
+    return dpari_comm_wrong_all(neighbours->comm, status, "%s", text);
+}
+
 DPARI_INTERNAL dpar_status dpari_nb_is_over(const dpar_neighbours *neighbours)
 {
     return dpari_exchange_is_over(&((const dpari_neighbours *)(const void *)neighbours)->x, "");
@@ -374,7 +384,7 @@ DPAR_API dpar_status dpar_neighbours_exchange(dpar_neighbours *neighbours, const
         const dpar_status status =
             dpari_nb_pack(dpari_nb_of(neighbours), k, out ? out[k] : NULL, out_bytes[k]);
         if (status != DPAR_OK) {
-            return status;
+            return dpari_nb_break(neighbours, status, neighbours->comm->why.text);
         }
     }
     return dpari_nb_exchange(neighbours, out_bytes, &kind);

@@ -477,8 +477,8 @@ static dpar_status dpari_pp_pack_values(dpari_particles *plan, const char *calle
     unsigned char *to;
     int32_t f;
     plan->out_bytes[p] = dpari_pp_blocks(plan, plan->fields, count);
-    plan->in_bytes[p] = dpari_pp_blocks(plan, plan->fields,
-                                        reduces ? plan->peer_sends[p] : plan->peer_ghosts[p]);
+    plan->in_bytes[p] =
+        dpari_pp_blocks(plan, plan->fields, reduces ? plan->peer_sends[p] : plan->peer_ghosts[p]);
     to = (unsigned char *)dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
     if (!to) {
         return dpari_comm_wrong_all(plan->head.comm, DPAR_E_MEMORY,
@@ -519,7 +519,9 @@ static dpar_status dpari_pp_begin(dpari_particles *plan, const char *caller, int
     dpari_zero(&why, sizeof why);
     status = dpari_pp_check_call(plan, caller, kind, fields, n, &why);
     if (status != DPAR_OK) { /* the others may already wait for the values of this rank */
-        return dpari_comm_wrong_all(comm, status, "%s (rank %d)", why.text, comm->rank);
+        dpar_why text;
+        (void)dpari_say(status, &text, "%s (rank %d)", why.text, comm->rank);
+        return dpari_nb_break(plan->neighbours, status, text.text);
     }
     plan->fields = n;
     for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
@@ -533,7 +535,7 @@ static dpar_status dpari_pp_begin(dpari_particles *plan, const char *caller, int
         }
     }
     if (status != DPAR_OK) {
-        return status;
+        return dpari_nb_break(plan->neighbours, status, comm->why.text);
     }
     exchange.hash = dpari_pp_hash(plan, kind, n);
     exchange.in_bytes = plan->in_bytes;

@@ -142,6 +142,7 @@ static void wrong_bytes(dpar_comm *c)
         desc.rank = all;
         desc.count = c->size;
         CHECK_INT(dpar_neighbours_make(sub[k], &desc, &n, &why), DPAR_OK);
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have made theirs */
         if (c->rank == 0) {
             bytes[0] = k == 0 ? -1 : 1 << 20;
         }
@@ -152,7 +153,6 @@ static void wrong_bytes(dpar_comm *c)
                                                 : "out_bytes is NULL on rank 0"));
         CHECK_INT(dpar_neighbours_free(n), DPAR_E_ARG);
     }
-    /* Not before, because over MPI messages about a broken one could reach a later one. */
     for (k = 0; k < 3; k++) {
         (void)dpar_comm_free(sub[k]);
     }

@@ -166,6 +166,7 @@ static void wrong_on_one_rank(dpar_comm *c)
         arrays.position = field;
         CHECK_INT(dpar_particles_migrate(p, &arrays), DPAR_OK);
         CHECK_INT(dpar_particles_ghosts(p, &arrays), DPAR_OK);
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have their ghosts */
         if (c->rank == wrong) {
             field.data = k == 1 ? NULL : x;
             field.type = types[k];
@@ -183,7 +184,6 @@ static void wrong_on_one_rank(dpar_comm *c)
         CHECK(strstr(sub[k]->why.text, text[k]) && strstr(sub[k]->why.text, from));
         CHECK_INT(dpar_particles_free(p), DPAR_E_ARG);
     }
-    /* Not before, because over MPI messages about a broken one could reach a later one. */
     for (k = 0; k < 6; k++) {
         (void)dpar_comm_free(sub[k]);
     }
