@@ -119,6 +119,15 @@
  * found by only one of the two ranks. That rank adds the opposite force to the ghost, and
  * dpar_particles_reduce sends it to the owner. Without desc.half each rank has all ghosts.
  *
+ * Overlap. dpar_particles_update and dpar_particles_reduce may be split, so that the program
+ * computes meanwhile: for instance forces between own particles while ghosts are updated, or while
+ * the forces on ghosts, which it has computed before, are added.
+ *
+ *     dpar_particles_update_begin(particles, &position, 1);
+ *     ... forces between own particles ...
+ *     dpar_particles_end(particles);
+ *     ... forces between own particles and ghosts ...
+ *
  * Order. Ghosts are sorted by the rank that owns the original, then by the direction from its block
  * to this one (dim 0 first), then by the index of the original. The values of ghosts are added to
  * an own value in ascending order of the ranks that have the ghosts, then of the directions to
@@ -132,9 +141,11 @@ enum { DPAR_PARTICLES_MAX_DIMS = 3 };
 /* The box, its blocks and the cutoff. Zero it, then set the fields that you need. All ranks must
  * pass the same values. */
 typedef struct dpar_particles_desc {
-    int32_t dims;                              /* 1..3 */
-    double low[DPAR_PARTICLES_MAX_DIMS];       /* where the box begins in each dim */
-    double high[DPAR_PARTICLES_MAX_DIMS];      /* where it ends; above low */
+    int32_t dims; /* 1..3 */
+    /* Where the box begins and ends in each dim; high is above low. If positions are of type
+     * DPAR_F32, it must hold both exactly, or rounding may put a particle just outside. */
+    double low[DPAR_PARTICLES_MAX_DIMS];
+    double high[DPAR_PARTICLES_MAX_DIMS];
     int32_t periodic[DPAR_PARTICLES_MAX_DIMS]; /* 1 makes the dim periodic, 0 puts walls */
     /* Number of ranks along each dim. 0 lets dpar choose it so that blocks have little surface. */
     int32_t parts[DPAR_PARTICLES_MAX_DIMS];
@@ -146,11 +157,16 @@ typedef struct dpar_particles_desc {
      * cuts[p] to below cuts[p + 1]. They are copied, and need parts to be set. NULL cuts into equal
      * parts. */
     const double *cuts[DPAR_PARTICLES_MAX_DIMS];
-    double cutoff; /* how far ghosts may be from the block in each dim. With 0, the only ghosts are
-                      particles exactly on a face. At most the width of the narrowest block in each
-                      dim that is periodic or cut, apart from the rounding of that width */
-    int32_t half;  /* 1 for ghosts from only one half of the blocks around (half lists, above) */
-    int32_t tag;   /* of messages, as for dpar_send */
+    /* How far ghosts may be from the block in each dim, at most the width of the narrowest block in
+     * each dim that is periodic or cut, apart from the rounding of that width. With 0, the only
+     * ghosts are particles exactly on a face.
+     * Distances are rounded as differences of coordinates are, after the ghost has got its position
+     * beyond a periodic end. So no pair is missed whose coordinates differ by at most the cutoff in
+     * your code, even if rounding decides. */
+    double cutoff;
+    int32_t half; /* 1 for ghosts from only one half of the blocks around (half lists, above) */
+    int32_t tag;  /* of messages, as for dpar_send; your own messages between a begin and its end
+                     must have another one */
 } dpar_particles_desc;
 
 /* An array with some components for each particle. Zero it, then set the fields that you need. */
@@ -230,10 +246,10 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
  *
  * The number of own particles and their order must be those of the last dpar_particles_ghosts.
  *
- * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument; the others then wait
- * for it until the deadline. Without memory for messages it breaks the communicator, so that all
- * ranks get DPAR_E_MEMORY. Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one
- * exchange with the neighbours. */
+ * Collective. Fails with DPAR_E_ARG if there are no ghosts since a migration, or between a begin
+ * and its end. If the arguments of a rank are wrong or it has no memory for messages, the
+ * communicator breaks, so that all ranks fail with DPAR_E_ARG or DPAR_E_MEMORY. Otherwise fails as
+ * the operations of comm.h do. Costs O(ghosts) and one exchange with the neighbours. */
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
 /* Adds the values of ghosts to those of the particles that they copy, in some fields, such as
@@ -244,8 +260,31 @@ DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
  * Everything else is as for dpar_particles_update. */
 DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
+/* Starts dpar_particles_update. Ghosts get the values that own particles have at this call. Until
+ * dpar_particles_end own values may be read and written, but ghosts' values must be neither.
+ *
+ * fields: not read after the call returns, but the arrays must stay where they are.
+ *
+ * Collective. Errors and cost are those of dpar_particles_update. Until dpar_particles_end all
+ * other functions for these particles fail with DPAR_E_ARG, except for dpar_particles_owner and
+ * dpar_particles_test. */
+DPAR_API dpar_status dpar_particles_update_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n);
+/* Starts dpar_particles_reduce. Until dpar_particles_end own values may be read and written, and
+ * ghosts' values may be read but not written. The values of ghosts are added at
+ * dpar_particles_end. Everything else is as for dpar_particles_update_begin. */
+DPAR_API dpar_status dpar_particles_reduce_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n);
+/* Advances an update or a sum as far as possible without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_particles_end must still be called), otherwise DPAR_MORE. Local. Errors are those
+ * of dpar_particles_update except for DPAR_E_TIMEOUT. */
+DPAR_API dpar_status dpar_particles_test(dpar_particles *particles);
+/* Waits until an update or a sum is complete. Returns DPAR_OK if none has begun. Collective. Errors
+ * are those of dpar_particles_update. */
+DPAR_API dpar_status dpar_particles_end(dpar_particles *particles);
 /* Destroys the lists of particles, but not your arrays. NULL does nothing. Collective: a barrier.
- * Fails with the status of a broken communicator, and then releases everything too. */
+ * Fails with DPAR_E_ARG between a begin and its end, and then destroys nothing. Fails with the
+ * status of a broken communicator, and then releases everything too. */
 DPAR_API dpar_status dpar_particles_free(dpar_particles *particles);
 
 /* ==== particles/neighbours.h ==== */
@@ -310,9 +349,9 @@ DPAR_API void *dpar_neighbours_buffer(dpar_neighbours *neighbours, int32_t k, in
  * The bytes from neighbour k stay at in[k] until the next call of dpar_neighbours_exchange. Do not
  * write there.
  *
- * Collective. Fails with DPAR_E_ARG on a rank whose arguments are wrong; the others then wait for
- * it until the deadline. Otherwise fails as the operations of comm.h do, and with DPAR_E_MEMORY on
- * all ranks. Costs one copy of the bytes that are not packed in place, and one or two messages to
+ * Collective. If the arguments of a rank are wrong or it has no memory, the communicator breaks, so
+ * that all ranks fail with DPAR_E_ARG or DPAR_E_MEMORY. Otherwise fails as the operations of comm.h
+ * do. Costs one copy of the bytes that are not packed in place, and one or two messages to
  * each neighbour on another node. */
 DPAR_API dpar_status dpar_neighbours_exchange(dpar_neighbours *neighbours, const void *const *out,
                                               const int64_t *out_bytes);
@@ -347,7 +386,19 @@ typedef struct dpari_nb_kind {
     const int64_t *in_bytes; /* [count] how many bytes each neighbour sends, if this rank knows */
 } dpari_nb_kind;
 
-/* Sends what has been packed in the memory of dpar_neighbours_buffer. Collective. */
+/* Checks that no exchange is in progress, so that memory may be packed for the next one. */
+DPARI_INTERNAL dpar_status dpari_nb_is_over(const dpar_neighbours *neighbours);
+/* Breaks the communicator and that of the node, in which neighbours may wait, with the status and
+ * the message of this rank. Returns the status that counts. */
+DPARI_INTERNAL dpar_status dpari_nb_break(dpar_neighbours *neighbours, dpar_status status,
+                                          const char *text);
+/* Begins to send what has been packed in the memory of dpar_neighbours_buffer. Collective. */
+DPARI_INTERNAL dpar_status dpari_nb_begin(dpar_neighbours *neighbours, const int64_t *out_bytes,
+                                          const dpari_nb_kind *kind);
+/* Advances the exchange in progress, to its end if wait is 1. Otherwise returns DPAR_MORE instead
+ * of waiting. Returns DPAR_OK if no exchange is in progress. */
+DPARI_INTERNAL dpar_status dpari_nb_advance(dpar_neighbours *neighbours, int wait);
+/* Does both. Collective. */
 DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const int64_t *out_bytes,
                                              const dpari_nb_kind *kind);
 
@@ -410,6 +461,9 @@ typedef struct dpari_particles {
     int32_t periodic[DPAR_PARTICLES_MAX_DIMS];
     int32_t order, half;
     double cutoff;
+    /* The faces of the neighbours below and above in each dim that are opposite to those of this
+     * rank, and what is added to the positions of the ghosts that these neighbours get. */
+    double face[DPAR_PARTICLES_MAX_DIMS][2], face_shift[DPAR_PARTICLES_MAX_DIMS][2];
     int32_t directions; /* 3^dims */
     dpari_pp_direction direction[DPARI_PP_DIRECTIONS];
     /* For each set of faces that a particle may be near: in how many directions it is sent as a
@@ -430,7 +484,9 @@ typedef struct dpari_particles {
     dpari_pp_list owner;  /* where those that leave go (dpari_pp_migration); temporary */
     int64_t out_bytes[DPARI_PP_DIRECTIONS], in_bytes[DPARI_PP_DIRECTIONS];
     dpari_pp_field field[DPARI_PP_FIELDS];
-    void *memory; /* of the cuts */
+    int32_t begun;  /* DPARI_PP_UPDATE or DPARI_PP_REDUCE until the end of such a call, or 0 */
+    int32_t fields; /* number of its fields */
+    void *memory;   /* of the cuts */
 } dpari_particles;
 
 static inline dpari_particles *dpari_pp_of(dpar_particles *particles)
@@ -755,8 +811,23 @@ static dpar_status dpari_nb_prepare_messages(dpari_neighbours *plan, int32_t i, 
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const int64_t *out_bytes,
-                                             const dpari_nb_kind *kind)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_nb_break(dpar_neighbours *neighbours,
+                                                     dpar_status status, const char *text)
+{
+    const dpari_neighbours *plan = dpari_nb_of(neighbours);
+    if (plan->x.node != neighbours->comm) {
+        (void)dpari_comm_wrong_all(plan->x.node, status, "%s", text);
+    }
+    return dpari_comm_wrong_all(neighbours->comm, status, "%s", text);
+}
+
+DPARI_INTERNAL dpar_status dpari_nb_is_over(const dpar_neighbours *neighbours)
+{
+    return dpari_exchange_is_over(&((const dpari_neighbours *)(const void *)neighbours)->x, "");
+}
+
+DPARI_INTERNAL dpar_status dpari_nb_begin(dpar_neighbours *neighbours, const int64_t *out_bytes,
+                                          const dpari_nb_kind *kind)
 {
     dpari_neighbours *plan = dpari_nb_of(neighbours);
     const int turn = dpari_nb_turn(plan);
@@ -783,27 +854,41 @@ DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const 
             entry->ref = dpari_ref(plan->x.world, plan->peer[i].out[turn].at, 1);
         }
     }
-    status = dpari_exchange_begin(&plan->x, DPAR_COPY, kind->hash);
-    return status == DPAR_OK ? dpari_exchange_advance(&plan->x, 1) : status;
+    return dpari_exchange_begin(&plan->x, DPAR_COPY, kind->hash);
 }
 
-/* Checks `bytes`, and copies the bytes for neighbour k to its piece unless they are there. */
+DPARI_INTERNAL dpar_status dpari_nb_advance(dpar_neighbours *neighbours, int wait)
+{
+    return dpari_exchange_advance(&dpari_nb_of(neighbours)->x, wait);
+}
+
+DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const int64_t *out_bytes,
+                                             const dpari_nb_kind *kind)
+{
+    const dpar_status status = dpari_nb_begin(neighbours, out_bytes, kind);
+    return status == DPAR_OK ? dpari_nb_advance(neighbours, 1) : status;
+}
+
+/* Checks `bytes`, and copies the bytes for neighbour k to its piece unless they are there. A wrong
+ * argument breaks the communicator, because the others may already wait for these bytes. */
 static dpar_status dpari_nb_pack(dpari_neighbours *plan, int32_t k, const void *out, int64_t bytes)
 {
     dpari_nb_piece *piece = &plan->peer[k].out[dpari_nb_turn(plan)];
     dpar_comm *comm = plan->head.comm;
     if (bytes < 0 || bytes > DPARI_NB_BYTES) {
-        return dpari_comm_wrong(comm,
-                                "dpar_neighbours_exchange: %ld bytes to neighbour %d, but 0 to "
-                                "2^40 are allowed",
-                                bytes, k);
+        return dpari_comm_wrong_all(comm, DPAR_E_ARG,
+                                    "dpar_neighbours_exchange: %ld bytes from rank %d to its "
+                                    "neighbour %d, but 0 to 2^40 are allowed",
+                                    bytes, comm->rank, k);
     }
     if (!out || (piece->at && out == piece->at + DPARI_NB_HEAD)) {
         if (bytes > 0 && DPARI_NB_HEAD + bytes > piece->bytes) {
-            return dpari_comm_wrong(comm,
-                                    "dpar_neighbours_exchange: %ld bytes to neighbour %d, but "
-                                    "dpar_neighbours_buffer has returned memory for %ld",
-                                    bytes, k, dpari_most(piece->bytes - DPARI_NB_HEAD, 0));
+            return dpari_comm_wrong_all(comm, DPAR_E_ARG,
+                                        "dpar_neighbours_exchange: %ld bytes from rank %d to its "
+                                        "neighbour %d, but dpar_neighbours_buffer has returned "
+                                        "memory for %ld",
+                                        bytes, comm->rank, k,
+                                        dpari_most(piece->bytes - DPARI_NB_HEAD, 0));
         }
         return DPAR_OK;
     }
@@ -825,13 +910,15 @@ DPAR_API dpar_status dpar_neighbours_exchange(dpar_neighbours *neighbours, const
         return DPAR_E_ARG;
     }
     if (neighbours->count > 0 && !out_bytes) {
-        return dpari_comm_wrong(neighbours->comm, "dpar_neighbours_exchange: out_bytes is NULL");
+        return dpari_comm_wrong_all(neighbours->comm, DPAR_E_ARG,
+                                    "dpar_neighbours_exchange: out_bytes is NULL on rank %d",
+                                    neighbours->comm->rank);
     }
     for (k = 0; k < neighbours->count; k++) {
         const dpar_status status =
             dpari_nb_pack(dpari_nb_of(neighbours), k, out ? out[k] : NULL, out_bytes[k]);
         if (status != DPAR_OK) {
-            return status;
+            return dpari_nb_break(neighbours, status, neighbours->comm->why.text);
         }
     }
     return dpari_nb_exchange(neighbours, out_bytes, &kind);
@@ -934,7 +1021,7 @@ static void dpari_nb_set(dpari_neighbours *plan, const dpar_neighbours_desc *des
     plan->x.take = dpari_nb_take;
     plan->x.take_own = dpari_nb_take_own;
     plan->x.name = "neighbours";
-    plan->x.end = "dpar_neighbours_exchange";
+    plan->x.end = "dpar_particles_end"; /* neighbours alone have no exchange in two parts */
     plan->x.item = "list";
     plan->x.items = desc->count;
     plan->x.tag = desc->tag;
@@ -1288,8 +1375,16 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
                 desc->cutoff, i, d, cuts[i + 1] - cuts[i]);
         }
     }
-    plan->head.low[d] = plan->low_open[d] = cuts[at];
-    plan->head.high[d] = plan->high_open[d] = cuts[at + 1];
+    plan->head.low[d] = plan->low_open[d] = plan->face[d][0] = cuts[at];
+    plan->head.high[d] = plan->high_open[d] = plan->face[d][1] = cuts[at + 1];
+    if (plan->periodic[d] && at == 0) { /* the neighbour below is at the high end */
+        plan->face[d][0] = plan->high[d];
+        plan->face_shift[d][0] = plan->high[d] - plan->low[d];
+    }
+    if (plan->periodic[d] && at == parts - 1) {
+        plan->face[d][1] = plan->low[d];
+        plan->face_shift[d][1] = plan->low[d] - plan->high[d];
+    }
     if (!plan->periodic[d] && at == 0) {
         plan->low_open[d] = -1.7976931348623157e308;
     }
@@ -2102,6 +2197,10 @@ DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
     if (!particles) {
         return DPAR_E_ARG;
     }
+    status = dpari_nb_is_over(plan->neighbours);
+    if (status != DPAR_OK) {
+        return status;
+    }
     dpari_zero(&move, sizeof move);
     dpari_zero(&why, sizeof why);
     move.caller = "dpar_particles_migrate";
@@ -2241,8 +2340,11 @@ static int dpari_pp_is_self(const dpari_particles *plan, int32_t p)
 /* ---- finding ghosts -------------------------------------------------------------------------- */
 
 /* Returns the faces that particle i is near: bit 2 d for the low face in dim d, bit 2 d + 1 for the
- * high one. If a coordinate is NaN, the result is at least DPARI_PP_MASKS. Subtracts as the caller
- * does for the distance of a pair, so that rounding cannot lose a pair within the cutoff. */
+ * high one. If a coordinate is NaN, the result is at least DPARI_PP_MASKS.
+ *
+ * The distance is that from the ghost to the face of the block that gets it, computed and rounded
+ * as a caller computes the distance from the ghost to a particle behind that face. Rounding keeps
+ * the order of numbers, so it cannot lose a pair within the cutoff. */
 DPARI_ALWAYS_INLINE int32_t dpari_pp_faces(const dpari_particles *plan,
                                            const dpari_pp_position *position, int64_t i,
                                            int32_t dims)
@@ -2250,8 +2352,16 @@ DPARI_ALWAYS_INLINE int32_t dpari_pp_faces(const dpari_particles *plan,
     int32_t mask = 0, d;
     for (d = 0; d < dims; d++) {
         const double x = dpari_pp_get(position, i, d);
-        mask |= (int32_t)(x - plan->head.low[d] <= plan->cutoff) << 2 * d;
-        mask |= (int32_t)(plan->head.high[d] - x <= plan->cutoff) << (2 * d + 1);
+        const double below = x + plan->face_shift[d][0], above = x + plan->face_shift[d][1];
+        if (position->single) {
+            const float low = (float)((double)(float)below - plan->face[d][0]);
+            const float high = (float)(plan->face[d][1] - (double)(float)above);
+            mask |= (int32_t)(low <= (float)plan->cutoff) << 2 * d;
+            mask |= (int32_t)(high <= (float)plan->cutoff) << (2 * d + 1);
+        } else {
+            mask |= (int32_t)(below - plan->face[d][0] <= plan->cutoff) << 2 * d;
+            mask |= (int32_t)(plan->face[d][1] - above <= plan->cutoff) << (2 * d + 1);
+        }
         mask |= (int32_t)(x != x) << 2 * DPAR_PARTICLES_MAX_DIMS;
     }
     return mask;
@@ -2478,6 +2588,10 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
     if (!particles) {
         return DPAR_E_ARG;
     }
+    status = dpari_nb_is_over(plan->neighbours);
+    if (status != DPAR_OK) {
+        return status;
+    }
     dpari_zero(&why, sizeof why);
     dpari_zero(&position, sizeof position);
     status = dpari_pp_pack_ghosts(plan, arrays, &position, &fields, &why);
@@ -2514,27 +2628,111 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
 
 /* ---- updates and sums ------------------------------------------------------------------------ */
 
-/* Returns memory for the bytes to neighbour p. Without memory, breaks the communicator, because the
- * others already wait for these bytes, and returns NULL. */
-static unsigned char *dpari_pp_buffer(dpari_particles *plan, const char *caller, int32_t p)
+/* Checks the fields of an update or a sum, and converts them to plan->field. */
+static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller, int32_t kind,
+                                       const dpar_particles_field *fields, int32_t n, dpar_why *why)
 {
-    dpar_comm *comm = plan->head.comm;
-    void *memory = dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
-    if (!memory) {
-        (void)dpari_comm_wrong_all(comm, DPAR_E_MEMORY, "%s: no memory for %ld bytes to rank %d",
-                                   caller, plan->out_bytes[p], plan->neighbours->rank[p]);
+    const int64_t all = plan->own + plan->head.ghost_count;
+    dpar_status status = dpari_pp_set_fields(plan, caller, fields, n, why);
+    int32_t f;
+    for (f = 0; f < n && status == DPAR_OK; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        if (kind == DPARI_PP_REDUCE && !dpari_type_can_reduce(field->type)) {
+            return dpari_wrong(why, "%s: field %d of type %s cannot be added", caller, f,
+                               dpar_type_name(field->type));
+        }
+        if (!field->at && all > 0) {
+            return dpari_wrong(why, "%s: field %d is NULL, but there are %ld particles", caller, f,
+                               all);
+        }
+        if (field->is_position && ((field->type != DPAR_F64 && field->type != DPAR_F32) ||
+                                   field->numbers < plan->head.dims)) {
+            return dpari_wrong(why,
+                               "%s: field %d, the positions, has %d components of type %s, but %d "
+                               "of f64 or f32 are needed",
+                               caller, f, field->numbers, dpar_type_name(field->type),
+                               plan->head.dims);
+        }
     }
-    return (unsigned char *)memory;
+    return status;
 }
 
-/* Checks the fields of an update or a sum. */
-static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller,
-                                       const dpar_particles_field *fields, int32_t n)
+/* Stores the values of all fields that neighbour p has sent, or those of this rank's own particles
+ * if p is this rank. */
+static void dpari_pp_store_all(const dpari_particles *plan, int32_t p, const unsigned char *in)
+{
+    int32_t f;
+    for (f = 0; f < plan->fields; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        in = dpari_pp_store(plan, field, p, in);
+        if (field->is_position) {
+            dpari_pp_shift(plan, p, dpari_pp_ghosts_of(plan, field, p), field->stride,
+                           field->type == DPAR_F32);
+        }
+    }
+}
+
+/* Adds the values that neighbour p has sent, or those of the ghosts of this rank's own particles if
+ * p is this rank. */
+static void dpari_pp_add_all(const dpari_particles *plan, int32_t p, const unsigned char *in)
+{
+    const int64_t count = plan->peer_sends[p];
+    int32_t f;
+    for (f = 0; f < plan->fields; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        if (dpari_pp_is_self(plan, p)) {
+            dpari_pp_add(field, dpari_pp_sent_to(plan, p), count,
+                         dpari_pp_ghosts_of(plan, field, p), field->stride);
+            continue;
+        }
+        dpari_pp_add(field, dpari_pp_sent_to(plan, p), count, in, field->size);
+        in += dpari_pp_block(field, count);
+    }
+}
+
+/* Packs the values for neighbour p. Without memory, breaks the communicator, because the others
+ * already wait for these values, and returns its status. */
+static dpar_status dpari_pp_pack_values(dpari_particles *plan, const char *caller, int32_t kind,
+                                        int32_t p)
+{
+    const int reduces = kind == DPARI_PP_REDUCE;
+    const int64_t count = reduces ? plan->peer_ghosts[p] : plan->peer_sends[p];
+    unsigned char *to;
+    int32_t f;
+    plan->out_bytes[p] = dpari_pp_blocks(plan, plan->fields, count);
+    plan->in_bytes[p] =
+        dpari_pp_blocks(plan, plan->fields, reduces ? plan->peer_sends[p] : plan->peer_ghosts[p]);
+    to = (unsigned char *)dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
+    if (!to) {
+        return dpari_comm_wrong_all(plan->head.comm, DPAR_E_MEMORY,
+                                    "%s: no memory for %ld bytes to rank %d", caller,
+                                    plan->out_bytes[p], plan->neighbours->rank[p]);
+    }
+    for (f = 0; f < plan->fields; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        if (reduces) {
+            dpari_pp_rows(to, field->size, dpari_pp_ghosts_of(plan, field, p), field->stride, count,
+                          field->size);
+        } else {
+            dpari_pp_gather(to, field->size, field, dpari_pp_sent_to(plan, p), count);
+        }
+        to += dpari_pp_block(field, count);
+    }
+    return DPAR_OK;
+}
+
+/* Begins an update or a sum. Ghosts of this rank's own particles are updated at once. */
+static dpar_status dpari_pp_begin(dpari_particles *plan, const char *caller, int32_t kind,
+                                  const dpar_particles_field *fields, int32_t n)
 {
     dpar_comm *comm = plan->head.comm;
+    dpari_nb_kind exchange = {0, 0, NULL};
+    dpar_status status = dpari_nb_is_over(plan->neighbours);
     dpar_why why;
-    dpar_status status;
-    int32_t f;
+    int32_t p;
+    if (status != DPAR_OK) {
+        return status;
+    }
     if (plan->own < 0) {
         return dpari_comm_wrong(comm,
                                 "%s: there are no ghosts after a migration or a failed call; call "
@@ -2542,131 +2740,90 @@ static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller
                                 caller);
     }
     dpari_zero(&why, sizeof why);
-    status = dpari_pp_set_fields(plan, caller, fields, n, &why);
+    status = dpari_pp_check_call(plan, caller, kind, fields, n, &why);
+    if (status != DPAR_OK) { /* the others may already wait for the values of this rank */
+        dpar_why text;
+        (void)dpari_say(status, &text, "%s (rank %d)", why.text, comm->rank);
+        return dpari_nb_break(plan->neighbours, status, text.text);
+    }
+    plan->fields = n;
+    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
+        if (!dpari_pp_is_self(plan, p)) {
+            status = dpari_pp_pack_values(plan, caller, kind, p);
+            continue;
+        }
+        plan->out_bytes[p] = plan->in_bytes[p] = 0;
+        if (kind == DPARI_PP_UPDATE) {
+            dpari_pp_store_all(plan, p, NULL);
+        }
+    }
     if (status != DPAR_OK) {
-        return dpari_comm_say(comm, status, "%s", why.text);
+        return dpari_nb_break(plan->neighbours, status, comm->why.text);
     }
-    for (f = 0; f < n; f++) {
-        const dpari_pp_field *field = &plan->field[f];
-        if (!field->at && plan->own + plan->head.ghost_count > 0) {
-            return dpari_comm_wrong(comm, "%s: field %d is NULL, but there are %ld particles",
-                                    caller, f, plan->own + plan->head.ghost_count);
-        }
-        if (field->is_position && ((field->type != DPAR_F64 && field->type != DPAR_F32) ||
-                                   field->numbers < plan->head.dims)) {
-            return dpari_comm_wrong(comm,
-                                    "%s: field %d, the positions, has %d components of type %s, "
-                                    "but %d of f64 or f32 are needed",
-                                    caller, f, field->numbers, dpar_type_name(field->type),
-                                    plan->head.dims);
+    exchange.hash = dpari_pp_hash(plan, kind, n);
+    exchange.in_bytes = plan->in_bytes;
+    status = dpari_nb_begin(plan->neighbours, plan->out_bytes, &exchange);
+    plan->begun = status == DPAR_OK ? kind : 0;
+    return status;
+}
+
+DPAR_API dpar_status dpar_particles_update_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n)
+{
+    return particles ? dpari_pp_begin(dpari_pp_of(particles), "dpar_particles_update",
+                                      DPARI_PP_UPDATE, fields, n)
+                     : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_particles_reduce_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n)
+{
+    return particles ? dpari_pp_begin(dpari_pp_of(particles), "dpar_particles_reduce",
+                                      DPARI_PP_REDUCE, fields, n)
+                     : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_particles_test(dpar_particles *particles)
+{
+    return particles ? dpari_nb_advance(dpari_pp_of(particles)->neighbours, 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_particles_end(dpar_particles *particles)
+{
+    dpari_particles *plan = dpari_pp_of(particles);
+    const dpar_neighbours *neighbours;
+    dpar_status status;
+    int32_t kind, p;
+    if (!particles) {
+        return DPAR_E_ARG;
+    }
+    neighbours = plan->neighbours;
+    status = dpari_nb_advance(plan->neighbours, 1);
+    kind = plan->begun;
+    plan->begun = 0;
+    for (p = 0; p < neighbours->count && status == DPAR_OK; p++) {
+        const unsigned char *in = (const unsigned char *)neighbours->in[p];
+        if (kind == DPARI_PP_REDUCE) {
+            dpari_pp_add_all(plan, p, in);
+        } else if (kind == DPARI_PP_UPDATE && !dpari_pp_is_self(plan, p)) {
+            dpari_pp_store_all(plan, p, in);
         }
     }
-    return DPAR_OK;
+    return status;
 }
 
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n)
 {
-    dpari_particles *plan = dpari_pp_of(particles);
-    dpari_nb_kind kind = {0, 0, NULL};
-    dpar_status status;
-    int32_t p, f;
-    if (!particles) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_pp_check_call(plan, "dpar_particles_update", fields, n);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const int64_t count = plan->peer_sends[p];
-        const int self = dpari_pp_is_self(plan, p);
-        unsigned char *to;
-        plan->out_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, count);
-        plan->in_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, plan->peer_ghosts[p]);
-        to = dpari_pp_buffer(plan, "dpar_particles_update", p);
-        if (!to) {
-            return particles->comm->status;
-        }
-        for (f = 0; f < n && !self; f++) {
-            dpari_pp_gather(to, plan->field[f].size, &plan->field[f], dpari_pp_sent_to(plan, p),
-                            count);
-            to += dpari_pp_block(&plan->field[f], count);
-        }
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    kind.hash = dpari_pp_hash(plan, DPARI_PP_UPDATE, n);
-    kind.in_bytes = plan->in_bytes;
-    status = dpari_nb_exchange(plan->neighbours, plan->out_bytes, &kind);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const unsigned char *in = (const unsigned char *)plan->neighbours->in[p];
-        for (f = 0; f < n; f++) {
-            const dpari_pp_field *field = &plan->field[f];
-            in = dpari_pp_store(plan, field, p, in);
-            if (field->is_position) {
-                dpari_pp_shift(plan, p, dpari_pp_ghosts_of(plan, field, p), field->stride,
-                               field->type == DPAR_F32);
-            }
-        }
-    }
-    return status;
+    const dpar_status status = dpar_particles_update_begin(particles, fields, n);
+    return status == DPAR_OK ? dpar_particles_end(particles) : status;
 }
 
 DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n)
 {
-    dpari_particles *plan = dpari_pp_of(particles);
-    dpari_nb_kind kind = {0, 0, NULL};
-    dpar_status status;
-    int32_t p, f;
-    if (!particles) {
-        return DPAR_E_ARG;
-    }
-    for (f = 0; fields && f < n && f < DPARI_PP_FIELDS; f++) {
-        if (!dpari_type_can_reduce(fields[f].type)) {
-            return dpari_comm_wrong(particles->comm,
-                                    "dpar_particles_reduce: field %d of type %s cannot be added", f,
-                                    dpar_type_name(fields[f].type));
-        }
-    }
-    status = dpari_pp_check_call(plan, "dpar_particles_reduce", fields, n);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const int64_t count = plan->peer_ghosts[p];
-        const int self = dpari_pp_is_self(plan, p);
-        unsigned char *to;
-        plan->out_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, count);
-        plan->in_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, plan->peer_sends[p]);
-        to = dpari_pp_buffer(plan, "dpar_particles_reduce", p);
-        if (!to) {
-            return particles->comm->status;
-        }
-        for (f = 0; f < n && !self; f++) {
-            const dpari_pp_field *field = &plan->field[f];
-            dpari_pp_rows(to, field->size, dpari_pp_ghosts_of(plan, field, p), field->stride, count,
-                          field->size);
-            to += dpari_pp_block(field, count);
-        }
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    kind.hash = dpari_pp_hash(plan, DPARI_PP_REDUCE, n);
-    kind.in_bytes = plan->in_bytes;
-    status = dpari_nb_exchange(plan->neighbours, plan->out_bytes, &kind);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const unsigned char *in = (const unsigned char *)plan->neighbours->in[p];
-        const int32_t *list = dpari_pp_sent_to(plan, p);
-        const int64_t count = plan->peer_sends[p];
-        for (f = 0; f < n; f++) {
-            const dpari_pp_field *field = &plan->field[f];
-            if (dpari_pp_is_self(plan, p)) {
-                dpari_pp_add(field, list, count, dpari_pp_ghosts_of(plan, field, p), field->stride);
-                continue;
-            }
-            dpari_pp_add(field, list, count, in, field->size);
-            in += dpari_pp_block(field, count);
-        }
-    }
-    return status;
+    const dpar_status status = dpar_particles_reduce_begin(particles, fields, n);
+    return status == DPAR_OK ? dpar_particles_end(particles) : status;
 }
 
 #endif /* DPAR_PARTICLES_IMPLEMENTATION */

@@ -7,6 +7,7 @@
 #endif
 #include "dpar_cost.h"
 #include "dpar_debug.h"
+#include "dpar_particles.h"
 #include "dpar_pencil.h"
 #include "dpar_points.h"
 

@@ -8,8 +8,8 @@
 ! standard. If your code is compiled with -std=f2008 or older, compile only this file with
 ! -std=f2018; the other files can use its module.
 !
-! It contains meshes, layouts, moves of arrays, communicators, halos, grids, points, pencils and MPI,
-! but no particles, planning, pipelines or layers of networks.
+! It contains meshes, layouts, moves of arrays, communicators, halos, grids, points, particles, pencils
+! and MPI, but no planning, pipelines or layers of networks.
 !
 ! Names, arguments and results are those of C. The comment on a function or a field here is the first
 ! sentence of its comment in the C header (dpar.h and so on), which has the rest. The differences
@@ -1323,6 +1323,102 @@ module dpar
         type(c_ptr) :: element_points = c_null_ptr ! the same for elements; NULL if no rank has any
         type(c_ptr) :: comm = c_null_ptr ! private, as are all fields that follow
         type(c_ptr) :: memory(0:2) = c_null_ptr
+    end type
+
+    ! ==== neighbours ====
+    ! exchanges messages with neighbour ranks if only the sender of each one knows its length.
+
+    ! Who the neighbours are. Zero it, then set the fields that you need.
+    type, bind(c) :: dpar_neighbours_desc
+        ! number of neighbours, 0 to 4096.
+        integer(c_int32_t) :: count = 0
+        ! Different ranks of the communicator, in any order.
+        type(c_ptr) :: rank = c_null_ptr
+        integer(c_int32_t) :: tag = 0 ! of the messages, as for dpar_send; equal on all ranks
+    end type
+
+    ! A neighbour exchange, made by dpar_neighbours_make.
+    type, bind(c) :: dpar_neighbours
+        type(c_ptr) :: comm = c_null_ptr
+        integer(c_int32_t) :: count = 0
+        type(c_ptr) :: rank = c_null_ptr ! [count] the neighbours, in the order of the description
+        ! [count] where the bytes from each neighbour are, at multiples of 64
+        type(c_ptr) :: in = c_null_ptr
+        type(c_ptr) :: in_bytes = c_null_ptr ! [count] how many each neighbour has sent
+    end type
+
+    ! ==== particles ====
+    ! distributes particles over ranks by their positions.
+
+    integer(c_int32_t), parameter :: DPAR_PARTICLES_MAX_DIMS = 3
+
+    ! The box, its blocks and the cutoff.
+    type, bind(c) :: dpar_particles_desc
+        integer(c_int32_t) :: dims = 0 ! 1..3
+        ! Where the box begins and ends in each dim.
+        real(c_double) :: low(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0.0_c_double
+        real(c_double) :: high(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0.0_c_double
+        ! 1 makes the dim periodic, 0 puts walls
+        integer(c_int32_t) :: periodic(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0
+        ! Number of ranks along each dim.
+        integer(c_int32_t) :: parts(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0
+        ! Which rank owns which block. DPAR_ORDER_LAST_FASTEST (0) gives neighbours in the last dim
+        ! consecutive ranks, as MPI_Cart_create does.
+        integer(c_int32_t) :: order = 0
+        ! [parts + 1] ascending coordinates for each dim, from low to high.
+        type(c_ptr) :: cuts(0:DPAR_PARTICLES_MAX_DIMS - 1) = c_null_ptr
+        ! How far ghosts may be from the block in each dim, at most the width of the narrowest block
+        ! in each dim that is periodic or cut, apart from the rounding of that width.
+        real(c_double) :: cutoff = 0.0_c_double
+        ! 1 for ghosts from only one half of the blocks around (half lists, above)
+        integer(c_int32_t) :: half = 0
+        ! of messages, as for dpar_send; your own messages between a begin and its end must have
+        ! another one
+        integer(c_int32_t) :: tag = 0
+    end type
+
+    ! An array with some components for each particle.
+    type, bind(c) :: dpar_particles_field
+        ! the components of particle 0; may be NULL if the array has no elements
+        type(c_ptr) :: data = c_null_ptr
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...
+        integer(c_int32_t) :: components = 0 ! adjacent elements of each particle; 0 selects 1
+        ! bytes from one particle to the next.
+        integer(c_int64_t) :: stride = 0
+        ! 1 for positions, which dpar_particles_update shifts for ghosts beyond periodic ends.
+        integer(c_int32_t) :: is_position = 0
+    end type
+
+    ! The particles of this rank. Each rank has its own counts and addresses, which may change from
+    ! call to call.
+    type, bind(c) :: dpar_particles_arrays
+        ! number of own particles, at most 2^31 - 1.
+        integer(c_int64_t) :: count = 0
+        ! number of particles, with ghosts, for which each array has memory
+        integer(c_int64_t) :: capacity = 0
+        ! Where the positions are: components of type DPAR_F64 or DPAR_F32, of which the first
+        ! `dims` are used.
+        type(dpar_particles_field) :: position
+        integer(c_int32_t) :: field_count = 0 ! 1 to 64
+        type(c_ptr) :: fields = c_null_ptr ! all arrays that move with a particle
+        ! number of fields, from the first one on, that ghosts get too.
+        integer(c_int32_t) :: ghost_fields = 0
+    end type
+
+    ! Distributed particles, made by dpar_particles_make.
+    type, bind(c) :: dpar_particles
+        type(c_ptr) :: comm = c_null_ptr
+        integer(c_int32_t) :: dims = 0
+        ! number of ranks along each dim
+        integer(c_int32_t) :: parts(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0
+        ! this rank's place along each dim, from 0
+        integer(c_int32_t) :: coord(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0
+        ! the block of this rank: positions from low ...
+        real(c_double) :: low(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0.0_c_double
+        real(c_double) :: high(0:DPAR_PARTICLES_MAX_DIMS - 1) = 0.0_c_double ! ... to below high
+        ! number of ghosts, which are the elements from count on.
+        integer(c_int64_t) :: ghost_count = 0
+        integer(c_int64_t) :: needed = 0 ! after DPAR_E_ROOM: the capacity that this rank needs
     end type
 
     ! ==== pencil ====
@@ -3109,6 +3205,141 @@ module dpar
             import
             type(c_ptr), value :: moved
             integer(c_int32_t) :: dpar_points_migration_free
+        end function
+
+        ! ==== neighbours ====
+
+        ! Prepares exchanges with some ranks.
+        function dpar_neighbours_make(comm, desc, neighbours, why) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_neighbours_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: neighbours
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_neighbours_make
+        end function
+
+        ! Returns memory in which you can pack at least `bytes` bytes for neighbour k, so that the
+        ! next exchange need not copy them.
+        function dpar_neighbours_buffer(neighbours, k, bytes) bind(c)
+            import
+            type(c_ptr), value :: neighbours
+            integer(c_int32_t), value :: k
+            integer(c_int64_t), value :: bytes
+            type(c_ptr) :: dpar_neighbours_buffer
+        end function
+
+        ! Sends out_bytes[k] bytes to each neighbour k, and waits for the bytes that it sends.
+        function dpar_neighbours_exchange(neighbours, out, out_bytes) bind(c)
+            import
+            type(c_ptr), value :: neighbours
+            type(c_ptr), intent(in), optional, target :: out(*)
+            integer(c_int64_t), intent(in), target :: out_bytes(*)
+            integer(c_int32_t) :: dpar_neighbours_exchange
+        end function
+
+        ! Destroys a neighbour exchange and its memory.
+        function dpar_neighbours_free(neighbours) bind(c)
+            import
+            type(c_ptr), value :: neighbours
+            integer(c_int32_t) :: dpar_neighbours_free
+        end function
+
+        ! ==== particles ====
+
+        ! Cuts the box into one block for each rank of comm.
+        function dpar_particles_make(comm, desc, particles, why) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_particles_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: particles
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_particles_make
+        end function
+
+        ! Returns the rank that owns a position of `dims` coordinates, which may be outside of the
+        ! box, or -1 if one of them is not finite or 2^50 boxes away.
+        function dpar_particles_owner(particles, position) bind(c)
+            import
+            type(c_ptr), value :: particles
+            real(c_double), intent(in), target :: position(*)
+            integer(c_int32_t) :: dpar_particles_owner
+        end function
+
+        ! Sends each particle to the rank that owns its position, and sets arrays->count.
+        function dpar_particles_migrate(particles, arrays) bind(c)
+            import
+            type(c_ptr), value :: particles
+            type(dpar_particles_arrays), intent(inout), target :: arrays
+            integer(c_int32_t) :: dpar_particles_migrate
+        end function
+
+        ! Finds the ghosts, stores their first arrays->ghost_fields fields in the elements from
+        ! arrays->count on, and sets particles->ghost_count.
+        function dpar_particles_ghosts(particles, arrays) bind(c)
+            import
+            type(c_ptr), value :: particles
+            type(dpar_particles_arrays), intent(in), target :: arrays
+            integer(c_int32_t) :: dpar_particles_ghosts
+        end function
+
+        ! Copies new values of own particles to their ghosts on other ranks, in some fields.
+        function dpar_particles_update(particles, fields, n) bind(c)
+            import
+            type(c_ptr), value :: particles
+            type(dpar_particles_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_particles_update
+        end function
+
+        ! Adds the values of ghosts to those of the particles that they copy, in some fields, such
+        ! as forces.
+        function dpar_particles_reduce(particles, fields, n) bind(c)
+            import
+            type(c_ptr), value :: particles
+            type(dpar_particles_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_particles_reduce
+        end function
+
+        ! Starts dpar_particles_update. Ghosts get the values that own particles have at this call.
+        function dpar_particles_update_begin(particles, fields, n) bind(c)
+            import
+            type(c_ptr), value :: particles
+            type(dpar_particles_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_particles_update_begin
+        end function
+
+        ! Starts dpar_particles_reduce. Until dpar_particles_end own values may be read and written,
+        ! and ghosts' values may be read but not written.
+        function dpar_particles_reduce_begin(particles, fields, n) bind(c)
+            import
+            type(c_ptr), value :: particles
+            type(dpar_particles_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_particles_reduce_begin
+        end function
+
+        ! Advances an update or a sum as far as possible without waiting.
+        function dpar_particles_test(particles) bind(c)
+            import
+            type(c_ptr), value :: particles
+            integer(c_int32_t) :: dpar_particles_test
+        end function
+
+        ! Waits until an update or a sum is complete.
+        function dpar_particles_end(particles) bind(c)
+            import
+            type(c_ptr), value :: particles
+            integer(c_int32_t) :: dpar_particles_end
+        end function
+
+        ! Destroys the lists of particles, but not your arrays.
+        function dpar_particles_free(particles) bind(c)
+            import
+            type(c_ptr), value :: particles
+            integer(c_int32_t) :: dpar_particles_free
         end function
 
         ! ==== pencil ====

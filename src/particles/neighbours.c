@@ -277,8 +277,23 @@ static dpar_status dpari_nb_prepare_messages(dpari_neighbours *plan, int32_t i, 
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const int64_t *out_bytes,
-                                             const dpari_nb_kind *kind)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_nb_break(dpar_neighbours *neighbours,
+                                                     dpar_status status, const char *text)
+{
+    const dpari_neighbours *plan = dpari_nb_of(neighbours);
+    if (plan->x.node != neighbours->comm) {
+        (void)dpari_comm_wrong_all(plan->x.node, status, "%s", text);
+    }
+    return dpari_comm_wrong_all(neighbours->comm, status, "%s", text);
+}
+
+DPARI_INTERNAL dpar_status dpari_nb_is_over(const dpar_neighbours *neighbours)
+{
+    return dpari_exchange_is_over(&((const dpari_neighbours *)(const void *)neighbours)->x, "");
+}
+
+DPARI_INTERNAL dpar_status dpari_nb_begin(dpar_neighbours *neighbours, const int64_t *out_bytes,
+                                          const dpari_nb_kind *kind)
 {
     dpari_neighbours *plan = dpari_nb_of(neighbours);
     const int turn = dpari_nb_turn(plan);
@@ -305,27 +320,41 @@ DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const 
             entry->ref = dpari_ref(plan->x.world, plan->peer[i].out[turn].at, 1);
         }
     }
-    status = dpari_exchange_begin(&plan->x, DPAR_COPY, kind->hash);
-    return status == DPAR_OK ? dpari_exchange_advance(&plan->x, 1) : status;
+    return dpari_exchange_begin(&plan->x, DPAR_COPY, kind->hash);
 }
 
-/* Checks `bytes`, and copies the bytes for neighbour k to its piece unless they are there. */
+DPARI_INTERNAL dpar_status dpari_nb_advance(dpar_neighbours *neighbours, int wait)
+{
+    return dpari_exchange_advance(&dpari_nb_of(neighbours)->x, wait);
+}
+
+DPARI_INTERNAL dpar_status dpari_nb_exchange(dpar_neighbours *neighbours, const int64_t *out_bytes,
+                                             const dpari_nb_kind *kind)
+{
+    const dpar_status status = dpari_nb_begin(neighbours, out_bytes, kind);
+    return status == DPAR_OK ? dpari_nb_advance(neighbours, 1) : status;
+}
+
+/* Checks `bytes`, and copies the bytes for neighbour k to its piece unless they are there. A wrong
+ * argument breaks the communicator, because the others may already wait for these bytes. */
 static dpar_status dpari_nb_pack(dpari_neighbours *plan, int32_t k, const void *out, int64_t bytes)
 {
     dpari_nb_piece *piece = &plan->peer[k].out[dpari_nb_turn(plan)];
     dpar_comm *comm = plan->head.comm;
     if (bytes < 0 || bytes > DPARI_NB_BYTES) {
-        return dpari_comm_wrong(comm,
-                                "dpar_neighbours_exchange: %ld bytes to neighbour %d, but 0 to "
-                                "2^40 are allowed",
-                                bytes, k);
+        return dpari_comm_wrong_all(comm, DPAR_E_ARG,
+                                    "dpar_neighbours_exchange: %ld bytes from rank %d to its "
+                                    "neighbour %d, but 0 to 2^40 are allowed",
+                                    bytes, comm->rank, k);
     }
     if (!out || (piece->at && out == piece->at + DPARI_NB_HEAD)) {
         if (bytes > 0 && DPARI_NB_HEAD + bytes > piece->bytes) {
-            return dpari_comm_wrong(comm,
-                                    "dpar_neighbours_exchange: %ld bytes to neighbour %d, but "
-                                    "dpar_neighbours_buffer has returned memory for %ld",
-                                    bytes, k, dpari_most(piece->bytes - DPARI_NB_HEAD, 0));
+            return dpari_comm_wrong_all(comm, DPAR_E_ARG,
+                                        "dpar_neighbours_exchange: %ld bytes from rank %d to its "
+                                        "neighbour %d, but dpar_neighbours_buffer has returned "
+                                        "memory for %ld",
+                                        bytes, comm->rank, k,
+                                        dpari_most(piece->bytes - DPARI_NB_HEAD, 0));
         }
         return DPAR_OK;
     }
@@ -347,13 +376,15 @@ DPAR_API dpar_status dpar_neighbours_exchange(dpar_neighbours *neighbours, const
         return DPAR_E_ARG;
     }
     if (neighbours->count > 0 && !out_bytes) {
-        return dpari_comm_wrong(neighbours->comm, "dpar_neighbours_exchange: out_bytes is NULL");
+        return dpari_comm_wrong_all(neighbours->comm, DPAR_E_ARG,
+                                    "dpar_neighbours_exchange: out_bytes is NULL on rank %d",
+                                    neighbours->comm->rank);
     }
     for (k = 0; k < neighbours->count; k++) {
         const dpar_status status =
             dpari_nb_pack(dpari_nb_of(neighbours), k, out ? out[k] : NULL, out_bytes[k]);
         if (status != DPAR_OK) {
-            return status;
+            return dpari_nb_break(neighbours, status, neighbours->comm->why.text);
         }
     }
     return dpari_nb_exchange(neighbours, out_bytes, &kind);
@@ -456,7 +487,7 @@ static void dpari_nb_set(dpari_neighbours *plan, const dpar_neighbours_desc *des
     plan->x.take = dpari_nb_take;
     plan->x.take_own = dpari_nb_take_own;
     plan->x.name = "neighbours";
-    plan->x.end = "dpar_neighbours_exchange";
+    plan->x.end = "dpar_particles_end"; /* neighbours alone have no exchange in two parts */
     plan->x.item = "list";
     plan->x.items = desc->count;
     plan->x.tag = desc->tag;

@@ -63,9 +63,9 @@ DPAR_API void *dpar_neighbours_buffer(dpar_neighbours *neighbours, int32_t k, in
  * The bytes from neighbour k stay at in[k] until the next call of dpar_neighbours_exchange. Do not
  * write there.
  *
- * Collective. Fails with DPAR_E_ARG on a rank whose arguments are wrong; the others then wait for
- * it until the deadline. Otherwise fails as the operations of comm.h do, and with DPAR_E_MEMORY on
- * all ranks. Costs one copy of the bytes that are not packed in place, and one or two messages to
+ * Collective. If the arguments of a rank are wrong or it has no memory, the communicator breaks, so
+ * that all ranks fail with DPAR_E_ARG or DPAR_E_MEMORY. Otherwise fails as the operations of comm.h
+ * do. Costs one copy of the bytes that are not packed in place, and one or two messages to
  * each neighbour on another node. */
 DPAR_API dpar_status dpar_neighbours_exchange(dpar_neighbours *neighbours, const void *const *out,
                                               const int64_t *out_bytes);

@@ -194,8 +194,16 @@ static dpar_status dpari_pp_cut(dpari_particles *plan, const dpar_particles_desc
                 desc->cutoff, i, d, cuts[i + 1] - cuts[i]);
         }
     }
-    plan->head.low[d] = plan->low_open[d] = cuts[at];
-    plan->head.high[d] = plan->high_open[d] = cuts[at + 1];
+    plan->head.low[d] = plan->low_open[d] = plan->face[d][0] = cuts[at];
+    plan->head.high[d] = plan->high_open[d] = plan->face[d][1] = cuts[at + 1];
+    if (plan->periodic[d] && at == 0) { /* the neighbour below is at the high end */
+        plan->face[d][0] = plan->high[d];
+        plan->face_shift[d][0] = plan->high[d] - plan->low[d];
+    }
+    if (plan->periodic[d] && at == parts - 1) {
+        plan->face[d][1] = plan->low[d];
+        plan->face_shift[d][1] = plan->low[d] - plan->high[d];
+    }
     if (!plan->periodic[d] && at == 0) {
         plan->low_open[d] = -1.7976931348623157e308;
     }

@@ -36,6 +36,15 @@
  * found by only one of the two ranks. That rank adds the opposite force to the ghost, and
  * dpar_particles_reduce sends it to the owner. Without desc.half each rank has all ghosts.
  *
+ * Overlap. dpar_particles_update and dpar_particles_reduce may be split, so that the program
+ * computes meanwhile: for instance forces between own particles while ghosts are updated, or while
+ * the forces on ghosts, which it has computed before, are added.
+ *
+ *     dpar_particles_update_begin(particles, &position, 1);
+ *     ... forces between own particles ...
+ *     dpar_particles_end(particles);
+ *     ... forces between own particles and ghosts ...
+ *
  * Order. Ghosts are sorted by the rank that owns the original, then by the direction from its block
  * to this one (dim 0 first), then by the index of the original. The values of ghosts are added to
  * an own value in ascending order of the ranks that have the ghosts, then of the directions to
@@ -53,9 +62,11 @@ enum { DPAR_PARTICLES_MAX_DIMS = 3 };
 /* The box, its blocks and the cutoff. Zero it, then set the fields that you need. All ranks must
  * pass the same values. */
 typedef struct dpar_particles_desc {
-    int32_t dims;                              /* 1..3 */
-    double low[DPAR_PARTICLES_MAX_DIMS];       /* where the box begins in each dim */
-    double high[DPAR_PARTICLES_MAX_DIMS];      /* where it ends; above low */
+    int32_t dims; /* 1..3 */
+    /* Where the box begins and ends in each dim; high is above low. If positions are of type
+     * DPAR_F32, it must hold both exactly, or rounding may put a particle just outside. */
+    double low[DPAR_PARTICLES_MAX_DIMS];
+    double high[DPAR_PARTICLES_MAX_DIMS];
     int32_t periodic[DPAR_PARTICLES_MAX_DIMS]; /* 1 makes the dim periodic, 0 puts walls */
     /* Number of ranks along each dim. 0 lets dpar choose it so that blocks have little surface. */
     int32_t parts[DPAR_PARTICLES_MAX_DIMS];
@@ -67,11 +78,16 @@ typedef struct dpar_particles_desc {
      * cuts[p] to below cuts[p + 1]. They are copied, and need parts to be set. NULL cuts into equal
      * parts. */
     const double *cuts[DPAR_PARTICLES_MAX_DIMS];
-    double cutoff; /* how far ghosts may be from the block in each dim. With 0, the only ghosts are
-                      particles exactly on a face. At most the width of the narrowest block in each
-                      dim that is periodic or cut, apart from the rounding of that width */
-    int32_t half;  /* 1 for ghosts from only one half of the blocks around (half lists, above) */
-    int32_t tag;   /* of messages, as for dpar_send */
+    /* How far ghosts may be from the block in each dim, at most the width of the narrowest block in
+     * each dim that is periodic or cut, apart from the rounding of that width. With 0, the only
+     * ghosts are particles exactly on a face.
+     * Distances are rounded as differences of coordinates are, after the ghost has got its position
+     * beyond a periodic end. So no pair is missed whose coordinates differ by at most the cutoff in
+     * your code, even if rounding decides. */
+    double cutoff;
+    int32_t half; /* 1 for ghosts from only one half of the blocks around (half lists, above) */
+    int32_t tag;  /* of messages, as for dpar_send; your own messages between a begin and its end
+                     must have another one */
 } dpar_particles_desc;
 
 /* An array with some components for each particle. Zero it, then set the fields that you need. */
@@ -151,10 +167,10 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
  *
  * The number of own particles and their order must be those of the last dpar_particles_ghosts.
  *
- * Collective. Fails with DPAR_E_ARG on a rank that passes a wrong argument; the others then wait
- * for it until the deadline. Without memory for messages it breaks the communicator, so that all
- * ranks get DPAR_E_MEMORY. Otherwise fails as the operations of comm.h do. Costs O(ghosts) and one
- * exchange with the neighbours. */
+ * Collective. Fails with DPAR_E_ARG if there are no ghosts since a migration, or between a begin
+ * and its end. If the arguments of a rank are wrong or it has no memory for messages, the
+ * communicator breaks, so that all ranks fail with DPAR_E_ARG or DPAR_E_MEMORY. Otherwise fails as
+ * the operations of comm.h do. Costs O(ghosts) and one exchange with the neighbours. */
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
 /* Adds the values of ghosts to those of the particles that they copy, in some fields, such as
@@ -165,8 +181,31 @@ DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
  * Everything else is as for dpar_particles_update. */
 DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n);
+/* Starts dpar_particles_update. Ghosts get the values that own particles have at this call. Until
+ * dpar_particles_end own values may be read and written, but ghosts' values must be neither.
+ *
+ * fields: not read after the call returns, but the arrays must stay where they are.
+ *
+ * Collective. Errors and cost are those of dpar_particles_update. Until dpar_particles_end all
+ * other functions for these particles fail with DPAR_E_ARG, except for dpar_particles_owner and
+ * dpar_particles_test. */
+DPAR_API dpar_status dpar_particles_update_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n);
+/* Starts dpar_particles_reduce. Until dpar_particles_end own values may be read and written, and
+ * ghosts' values may be read but not written. The values of ghosts are added at
+ * dpar_particles_end. Everything else is as for dpar_particles_update_begin. */
+DPAR_API dpar_status dpar_particles_reduce_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n);
+/* Advances an update or a sum as far as possible without waiting. Returns DPAR_OK if everything has
+ * arrived (dpar_particles_end must still be called), otherwise DPAR_MORE. Local. Errors are those
+ * of dpar_particles_update except for DPAR_E_TIMEOUT. */
+DPAR_API dpar_status dpar_particles_test(dpar_particles *particles);
+/* Waits until an update or a sum is complete. Returns DPAR_OK if none has begun. Collective. Errors
+ * are those of dpar_particles_update. */
+DPAR_API dpar_status dpar_particles_end(dpar_particles *particles);
 /* Destroys the lists of particles, but not your arrays. NULL does nothing. Collective: a barrier.
- * Fails with the status of a broken communicator, and then releases everything too. */
+ * Fails with DPAR_E_ARG between a begin and its end, and then destroys nothing. Fails with the
+ * status of a broken communicator, and then releases everything too. */
 DPAR_API dpar_status dpar_particles_free(dpar_particles *particles);
 
 #endif

@@ -117,8 +117,11 @@ static int dpari_pp_is_self(const dpari_particles *plan, int32_t p)
 /* ---- finding ghosts -------------------------------------------------------------------------- */
 
 /* Returns the faces that particle i is near: bit 2 d for the low face in dim d, bit 2 d + 1 for the
- * high one. If a coordinate is NaN, the result is at least DPARI_PP_MASKS. Subtracts as the caller
- * does for the distance of a pair, so that rounding cannot lose a pair within the cutoff. */
+ * high one. If a coordinate is NaN, the result is at least DPARI_PP_MASKS.
+ *
+ * The distance is that from the ghost to the face of the block that gets it, computed and rounded
+ * as a caller computes the distance from the ghost to a particle behind that face. Rounding keeps
+ * the order of numbers, so it cannot lose a pair within the cutoff. */
 DPARI_ALWAYS_INLINE int32_t dpari_pp_faces(const dpari_particles *plan,
                                            const dpari_pp_position *position, int64_t i,
                                            int32_t dims)
@@ -126,8 +129,16 @@ DPARI_ALWAYS_INLINE int32_t dpari_pp_faces(const dpari_particles *plan,
     int32_t mask = 0, d;
     for (d = 0; d < dims; d++) {
         const double x = dpari_pp_get(position, i, d);
-        mask |= (int32_t)(x - plan->head.low[d] <= plan->cutoff) << 2 * d;
-        mask |= (int32_t)(plan->head.high[d] - x <= plan->cutoff) << (2 * d + 1);
+        const double below = x + plan->face_shift[d][0], above = x + plan->face_shift[d][1];
+        if (position->single) {
+            const float low = (float)((double)(float)below - plan->face[d][0]);
+            const float high = (float)(plan->face[d][1] - (double)(float)above);
+            mask |= (int32_t)(low <= (float)plan->cutoff) << 2 * d;
+            mask |= (int32_t)(high <= (float)plan->cutoff) << (2 * d + 1);
+        } else {
+            mask |= (int32_t)(below - plan->face[d][0] <= plan->cutoff) << 2 * d;
+            mask |= (int32_t)(plan->face[d][1] - above <= plan->cutoff) << (2 * d + 1);
+        }
         mask |= (int32_t)(x != x) << 2 * DPAR_PARTICLES_MAX_DIMS;
     }
     return mask;
@@ -354,6 +365,10 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
     if (!particles) {
         return DPAR_E_ARG;
     }
+    status = dpari_nb_is_over(plan->neighbours);
+    if (status != DPAR_OK) {
+        return status;
+    }
     dpari_zero(&why, sizeof why);
     dpari_zero(&position, sizeof position);
     status = dpari_pp_pack_ghosts(plan, arrays, &position, &fields, &why);
@@ -390,27 +405,111 @@ DPAR_API dpar_status dpar_particles_ghosts(dpar_particles *particles,
 
 /* ---- updates and sums ------------------------------------------------------------------------ */
 
-/* Returns memory for the bytes to neighbour p. Without memory, breaks the communicator, because the
- * others already wait for these bytes, and returns NULL. */
-static unsigned char *dpari_pp_buffer(dpari_particles *plan, const char *caller, int32_t p)
+/* Checks the fields of an update or a sum, and converts them to plan->field. */
+static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller, int32_t kind,
+                                       const dpar_particles_field *fields, int32_t n, dpar_why *why)
 {
-    dpar_comm *comm = plan->head.comm;
-    void *memory = dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
-    if (!memory) {
-        (void)dpari_comm_wrong_all(comm, DPAR_E_MEMORY, "%s: no memory for %ld bytes to rank %d",
-                                   caller, plan->out_bytes[p], plan->neighbours->rank[p]);
+    const int64_t all = plan->own + plan->head.ghost_count;
+    dpar_status status = dpari_pp_set_fields(plan, caller, fields, n, why);
+    int32_t f;
+    for (f = 0; f < n && status == DPAR_OK; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        if (kind == DPARI_PP_REDUCE && !dpari_type_can_reduce(field->type)) {
+            return dpari_wrong(why, "%s: field %d of type %s cannot be added", caller, f,
+                               dpar_type_name(field->type));
+        }
+        if (!field->at && all > 0) {
+            return dpari_wrong(why, "%s: field %d is NULL, but there are %ld particles", caller, f,
+                               all);
+        }
+        if (field->is_position && ((field->type != DPAR_F64 && field->type != DPAR_F32) ||
+                                   field->numbers < plan->head.dims)) {
+            return dpari_wrong(why,
+                               "%s: field %d, the positions, has %d components of type %s, but %d "
+                               "of f64 or f32 are needed",
+                               caller, f, field->numbers, dpar_type_name(field->type),
+                               plan->head.dims);
+        }
     }
-    return (unsigned char *)memory;
+    return status;
 }
 
-/* Checks the fields of an update or a sum. */
-static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller,
-                                       const dpar_particles_field *fields, int32_t n)
+/* Stores the values of all fields that neighbour p has sent, or those of this rank's own particles
+ * if p is this rank. */
+static void dpari_pp_store_all(const dpari_particles *plan, int32_t p, const unsigned char *in)
+{
+    int32_t f;
+    for (f = 0; f < plan->fields; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        in = dpari_pp_store(plan, field, p, in);
+        if (field->is_position) {
+            dpari_pp_shift(plan, p, dpari_pp_ghosts_of(plan, field, p), field->stride,
+                           field->type == DPAR_F32);
+        }
+    }
+}
+
+/* Adds the values that neighbour p has sent, or those of the ghosts of this rank's own particles if
+ * p is this rank. */
+static void dpari_pp_add_all(const dpari_particles *plan, int32_t p, const unsigned char *in)
+{
+    const int64_t count = plan->peer_sends[p];
+    int32_t f;
+    for (f = 0; f < plan->fields; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        if (dpari_pp_is_self(plan, p)) {
+            dpari_pp_add(field, dpari_pp_sent_to(plan, p), count,
+                         dpari_pp_ghosts_of(plan, field, p), field->stride);
+            continue;
+        }
+        dpari_pp_add(field, dpari_pp_sent_to(plan, p), count, in, field->size);
+        in += dpari_pp_block(field, count);
+    }
+}
+
+/* Packs the values for neighbour p. Without memory, breaks the communicator, because the others
+ * already wait for these values, and returns its status. */
+static dpar_status dpari_pp_pack_values(dpari_particles *plan, const char *caller, int32_t kind,
+                                        int32_t p)
+{
+    const int reduces = kind == DPARI_PP_REDUCE;
+    const int64_t count = reduces ? plan->peer_ghosts[p] : plan->peer_sends[p];
+    unsigned char *to;
+    int32_t f;
+    plan->out_bytes[p] = dpari_pp_blocks(plan, plan->fields, count);
+    plan->in_bytes[p] =
+        dpari_pp_blocks(plan, plan->fields, reduces ? plan->peer_sends[p] : plan->peer_ghosts[p]);
+    to = (unsigned char *)dpar_neighbours_buffer(plan->neighbours, p, plan->out_bytes[p]);
+    if (!to) {
+        return dpari_comm_wrong_all(plan->head.comm, DPAR_E_MEMORY,
+                                    "%s: no memory for %ld bytes to rank %d", caller,
+                                    plan->out_bytes[p], plan->neighbours->rank[p]);
+    }
+    for (f = 0; f < plan->fields; f++) {
+        const dpari_pp_field *field = &plan->field[f];
+        if (reduces) {
+            dpari_pp_rows(to, field->size, dpari_pp_ghosts_of(plan, field, p), field->stride, count,
+                          field->size);
+        } else {
+            dpari_pp_gather(to, field->size, field, dpari_pp_sent_to(plan, p), count);
+        }
+        to += dpari_pp_block(field, count);
+    }
+    return DPAR_OK;
+}
+
+/* Begins an update or a sum. Ghosts of this rank's own particles are updated at once. */
+static dpar_status dpari_pp_begin(dpari_particles *plan, const char *caller, int32_t kind,
+                                  const dpar_particles_field *fields, int32_t n)
 {
     dpar_comm *comm = plan->head.comm;
+    dpari_nb_kind exchange = {0, 0, NULL};
+    dpar_status status = dpari_nb_is_over(plan->neighbours);
     dpar_why why;
-    dpar_status status;
-    int32_t f;
+    int32_t p;
+    if (status != DPAR_OK) {
+        return status;
+    }
     if (plan->own < 0) {
         return dpari_comm_wrong(comm,
                                 "%s: there are no ghosts after a migration or a failed call; call "
@@ -418,129 +517,88 @@ static dpar_status dpari_pp_check_call(dpari_particles *plan, const char *caller
                                 caller);
     }
     dpari_zero(&why, sizeof why);
-    status = dpari_pp_set_fields(plan, caller, fields, n, &why);
+    status = dpari_pp_check_call(plan, caller, kind, fields, n, &why);
+    if (status != DPAR_OK) { /* the others may already wait for the values of this rank */
+        dpar_why text;
+        (void)dpari_say(status, &text, "%s (rank %d)", why.text, comm->rank);
+        return dpari_nb_break(plan->neighbours, status, text.text);
+    }
+    plan->fields = n;
+    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
+        if (!dpari_pp_is_self(plan, p)) {
+            status = dpari_pp_pack_values(plan, caller, kind, p);
+            continue;
+        }
+        plan->out_bytes[p] = plan->in_bytes[p] = 0;
+        if (kind == DPARI_PP_UPDATE) {
+            dpari_pp_store_all(plan, p, NULL);
+        }
+    }
     if (status != DPAR_OK) {
-        return dpari_comm_say(comm, status, "%s", why.text);
+        return dpari_nb_break(plan->neighbours, status, comm->why.text);
     }
-    for (f = 0; f < n; f++) {
-        const dpari_pp_field *field = &plan->field[f];
-        if (!field->at && plan->own + plan->head.ghost_count > 0) {
-            return dpari_comm_wrong(comm, "%s: field %d is NULL, but there are %ld particles",
-                                    caller, f, plan->own + plan->head.ghost_count);
-        }
-        if (field->is_position && ((field->type != DPAR_F64 && field->type != DPAR_F32) ||
-                                   field->numbers < plan->head.dims)) {
-            return dpari_comm_wrong(comm,
-                                    "%s: field %d, the positions, has %d components of type %s, "
-                                    "but %d of f64 or f32 are needed",
-                                    caller, f, field->numbers, dpar_type_name(field->type),
-                                    plan->head.dims);
+    exchange.hash = dpari_pp_hash(plan, kind, n);
+    exchange.in_bytes = plan->in_bytes;
+    status = dpari_nb_begin(plan->neighbours, plan->out_bytes, &exchange);
+    plan->begun = status == DPAR_OK ? kind : 0;
+    return status;
+}
+
+DPAR_API dpar_status dpar_particles_update_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n)
+{
+    return particles ? dpari_pp_begin(dpari_pp_of(particles), "dpar_particles_update",
+                                      DPARI_PP_UPDATE, fields, n)
+                     : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_particles_reduce_begin(dpar_particles *particles,
+                                                 const dpar_particles_field *fields, int32_t n)
+{
+    return particles ? dpari_pp_begin(dpari_pp_of(particles), "dpar_particles_reduce",
+                                      DPARI_PP_REDUCE, fields, n)
+                     : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_particles_test(dpar_particles *particles)
+{
+    return particles ? dpari_nb_advance(dpari_pp_of(particles)->neighbours, 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_particles_end(dpar_particles *particles)
+{
+    dpari_particles *plan = dpari_pp_of(particles);
+    const dpar_neighbours *neighbours;
+    dpar_status status;
+    int32_t kind, p;
+    if (!particles) {
+        return DPAR_E_ARG;
+    }
+    neighbours = plan->neighbours;
+    status = dpari_nb_advance(plan->neighbours, 1);
+    kind = plan->begun;
+    plan->begun = 0;
+    for (p = 0; p < neighbours->count && status == DPAR_OK; p++) {
+        const unsigned char *in = (const unsigned char *)neighbours->in[p];
+        if (kind == DPARI_PP_REDUCE) {
+            dpari_pp_add_all(plan, p, in);
+        } else if (kind == DPARI_PP_UPDATE && !dpari_pp_is_self(plan, p)) {
+            dpari_pp_store_all(plan, p, in);
         }
     }
-    return DPAR_OK;
+    return status;
 }
 
 DPAR_API dpar_status dpar_particles_update(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n)
 {
-    dpari_particles *plan = dpari_pp_of(particles);
-    dpari_nb_kind kind = {0, 0, NULL};
-    dpar_status status;
-    int32_t p, f;
-    if (!particles) {
-        return DPAR_E_ARG;
-    }
-    status = dpari_pp_check_call(plan, "dpar_particles_update", fields, n);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const int64_t count = plan->peer_sends[p];
-        const int self = dpari_pp_is_self(plan, p);
-        unsigned char *to;
-        plan->out_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, count);
-        plan->in_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, plan->peer_ghosts[p]);
-        to = dpari_pp_buffer(plan, "dpar_particles_update", p);
-        if (!to) {
-            return particles->comm->status;
-        }
-        for (f = 0; f < n && !self; f++) {
-            dpari_pp_gather(to, plan->field[f].size, &plan->field[f], dpari_pp_sent_to(plan, p),
-                            count);
-            to += dpari_pp_block(&plan->field[f], count);
-        }
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    kind.hash = dpari_pp_hash(plan, DPARI_PP_UPDATE, n);
-    kind.in_bytes = plan->in_bytes;
-    status = dpari_nb_exchange(plan->neighbours, plan->out_bytes, &kind);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const unsigned char *in = (const unsigned char *)plan->neighbours->in[p];
-        for (f = 0; f < n; f++) {
-            const dpari_pp_field *field = &plan->field[f];
-            in = dpari_pp_store(plan, field, p, in);
-            if (field->is_position) {
-                dpari_pp_shift(plan, p, dpari_pp_ghosts_of(plan, field, p), field->stride,
-                               field->type == DPAR_F32);
-            }
-        }
-    }
-    return status;
+    const dpar_status status = dpar_particles_update_begin(particles, fields, n);
+    return status == DPAR_OK ? dpar_particles_end(particles) : status;
 }
 
 DPAR_API dpar_status dpar_particles_reduce(dpar_particles *particles,
                                            const dpar_particles_field *fields, int32_t n)
 {
-    dpari_particles *plan = dpari_pp_of(particles);
-    dpari_nb_kind kind = {0, 0, NULL};
-    dpar_status status;
-    int32_t p, f;
-    if (!particles) {
-        return DPAR_E_ARG;
-    }
-    for (f = 0; fields && f < n && f < DPARI_PP_FIELDS; f++) {
-        if (!dpari_type_can_reduce(fields[f].type)) {
-            return dpari_comm_wrong(particles->comm,
-                                    "dpar_particles_reduce: field %d of type %s cannot be added", f,
-                                    dpar_type_name(fields[f].type));
-        }
-    }
-    status = dpari_pp_check_call(plan, "dpar_particles_reduce", fields, n);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const int64_t count = plan->peer_ghosts[p];
-        const int self = dpari_pp_is_self(plan, p);
-        unsigned char *to;
-        plan->out_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, count);
-        plan->in_bytes[p] = self ? 0 : dpari_pp_blocks(plan, n, plan->peer_sends[p]);
-        to = dpari_pp_buffer(plan, "dpar_particles_reduce", p);
-        if (!to) {
-            return particles->comm->status;
-        }
-        for (f = 0; f < n && !self; f++) {
-            const dpari_pp_field *field = &plan->field[f];
-            dpari_pp_rows(to, field->size, dpari_pp_ghosts_of(plan, field, p), field->stride, count,
-                          field->size);
-            to += dpari_pp_block(field, count);
-        }
-    }
-    if (status != DPAR_OK) {
-        return status;
-    }
-    kind.hash = dpari_pp_hash(plan, DPARI_PP_REDUCE, n);
-    kind.in_bytes = plan->in_bytes;
-    status = dpari_nb_exchange(plan->neighbours, plan->out_bytes, &kind);
-    for (p = 0; p < plan->neighbours->count && status == DPAR_OK; p++) {
-        const unsigned char *in = (const unsigned char *)plan->neighbours->in[p];
-        const int32_t *list = dpari_pp_sent_to(plan, p);
-        const int64_t count = plan->peer_sends[p];
-        for (f = 0; f < n; f++) {
-            const dpari_pp_field *field = &plan->field[f];
-            if (dpari_pp_is_self(plan, p)) {
-                dpari_pp_add(field, list, count, dpari_pp_ghosts_of(plan, field, p), field->stride);
-                continue;
-            }
-            dpari_pp_add(field, list, count, in, field->size);
-            in += dpari_pp_block(field, count);
-        }
-    }
-    return status;
+    const dpar_status status = dpar_particles_reduce_begin(particles, fields, n);
+    return status == DPAR_OK ? dpar_particles_end(particles) : status;
 }

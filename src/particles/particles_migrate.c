@@ -411,6 +411,10 @@ DPAR_API dpar_status dpar_particles_migrate(dpar_particles *particles,
     if (!particles) {
         return DPAR_E_ARG;
     }
+    status = dpari_nb_is_over(plan->neighbours);
+    if (status != DPAR_OK) {
+        return status;
+    }
     dpari_zero(&move, sizeof move);
     dpari_zero(&why, sizeof why);
     move.caller = "dpar_particles_migrate";

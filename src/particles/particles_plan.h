@@ -63,6 +63,9 @@ typedef struct dpari_particles {
     int32_t periodic[DPAR_PARTICLES_MAX_DIMS];
     int32_t order, half;
     double cutoff;
+    /* The faces of the neighbours below and above in each dim that are opposite to those of this
+     * rank, and what is added to the positions of the ghosts that these neighbours get. */
+    double face[DPAR_PARTICLES_MAX_DIMS][2], face_shift[DPAR_PARTICLES_MAX_DIMS][2];
     int32_t directions; /* 3^dims */
     dpari_pp_direction direction[DPARI_PP_DIRECTIONS];
     /* For each set of faces that a particle may be near: in how many directions it is sent as a
@@ -83,7 +86,9 @@ typedef struct dpari_particles {
     dpari_pp_list owner;  /* where those that leave go (dpari_pp_migration); temporary */
     int64_t out_bytes[DPARI_PP_DIRECTIONS], in_bytes[DPARI_PP_DIRECTIONS];
     dpari_pp_field field[DPARI_PP_FIELDS];
-    void *memory; /* of the cuts */
+    int32_t begun;  /* DPARI_PP_UPDATE or DPARI_PP_REDUCE until the end of such a call, or 0 */
+    int32_t fields; /* number of its fields */
+    void *memory;   /* of the cuts */
 } dpari_particles;
 
 static inline dpari_particles *dpari_pp_of(dpar_particles *particles)

@@ -501,6 +501,86 @@ contains
         call check(dpar_points_free(p) == 0, "end of narrow points")
     end subroutine
 
+    ! Particles on a ring, 0.25 apart, all on rank 0 at first. Each has two neighbours within 0.3, and
+    ! adds its id to both of them. Bytes to the next rank say who sent them.
+    subroutine drifting(world)
+        type(c_ptr), intent(in) :: world
+        type(dpar_particles_desc) :: desc
+        type(dpar_particles_arrays) :: arrays
+        type(dpar_particles_field), target :: field(2)
+        type(dpar_particles_field) :: sums(1)
+        type(dpar_particles), pointer :: head
+        type(dpar_neighbours_desc) :: ring
+        type(dpar_neighbours), pointer :: list
+        type(dpar_why) :: why
+        type(c_ptr) :: p, n
+        type(c_ptr), pointer :: in(:)
+        real(c_double), target :: x(100)
+        integer(c_int64_t), target :: id(100), sum_(100), word(2)
+        integer(c_int64_t), pointer :: came, length(:)
+        integer(c_int32_t), target :: peer(2)
+        integer(c_int64_t) :: i, j, all_
+        integer(c_int32_t) :: ranks, rank
+        ranks = dpar_comm_size(world)
+        rank = dpar_comm_rank(world)
+        all_ = 4 * ranks
+        desc%dims = 1
+        desc%high(0) = real(ranks, c_double)
+        desc%periodic(0) = 1
+        desc%cutoff = 0.3_c_double
+        call check(dpar_particles_make(world, desc, p, why) == 0, "particles: " // dpar_string(why))
+        call c_f_pointer(p, head)
+        call check(head%parts(0) == ranks .and. head%low(0) == rank, "the block of a rank")
+        call check(dpar_particles_owner(p, [-0.5_c_double]) == ranks - 1, "an owner")
+        field(1) = dpar_particles_field(type=DPAR_F64, data=c_loc(x), is_position=1)
+        field(2) = dpar_particles_field(type=DPAR_I64, data=c_loc(id))
+        arrays%capacity = 100
+        arrays%position = field(1)
+        arrays%fields = c_loc(field)
+        arrays%field_count = 2
+        if (rank == 0) then
+            arrays%count = all_
+            do i = 1, all_
+                x(i) = 0.25_c_double * i - 0.125_c_double
+                id(i) = i
+            end do
+        end if
+        call check(dpar_particles_migrate(p, arrays) == 0, "migration")
+        call check(arrays%count == 4 .and. all(id(:4) > 4 * rank) .and. all(id(:4) <= 4 * rank + 4), "own ids")
+        call check(dpar_particles_ghosts(p, arrays) == 0 .and. head%ghost_count == 2, "ghosts")
+        x(:4) = x(:4) + 0.0625_c_double
+        call check(dpar_particles_update_begin(p, field, 1) == 0, "an update begins")
+        call check(dpar_particles_test(p) >= 0 .and. dpar_particles_end(p) == 0, "and ends")
+        sum_ = 0
+        do i = 1, 4
+            do j = 1, 6
+                if (i /= j .and. abs(x(i) - x(j)) < desc%cutoff) sum_(j) = sum_(j) + id(i)
+            end do
+        end do
+        sums(1) = dpar_particles_field(type=DPAR_I64, data=c_loc(sum_))
+        call check(dpar_particles_reduce(p, sums, 1) == 0, "sums")
+        do i = 1, 4
+            call check(sum_(i) == 2 + modulo(id(i) - 2, all_) + modulo(id(i), all_), "the ids of both neighbours")
+        end do
+        call check(dpar_particles_free(p) == 0, "end of particles")
+
+        peer = [modulo(rank + 1, ranks), modulo(rank - 1 + ranks, ranks)]
+        ring%count = merge(1, 2, peer(1) == peer(2))
+        ring%rank = c_loc(peer)
+        call check(dpar_neighbours_make(world, ring, n, why) == 0, "neighbours: " // dpar_string(why))
+        word = rank
+        call check(dpar_neighbours_exchange(n, [c_loc(word(1)), c_loc(word(2))], [8_c_int64_t, 8_c_int64_t]) == 0, &
+                  "bytes to neighbours")
+        call c_f_pointer(n, list)
+        call c_f_pointer(list%in, in, [ring%count])
+        call c_f_pointer(list%in_bytes, length, [ring%count])
+        do i = 1, ring%count
+            call c_f_pointer(in(i), came)
+            call check(length(i) == 8 .and. came == peer(i), "bytes from neighbours")
+        end do
+        call check(dpar_neighbours_free(n) == 0, "end of neighbours")
+    end subroutine
+
     ! The array a(nx, ny, nz): each point holds its own index, along x, then along z.
     subroutine pencils(world)
         type(c_ptr), intent(in) :: world
@@ -758,6 +838,7 @@ contains
         call halos(world)
         call points(world)
         call narrow_points(world)
+        call drifting(world)
         call pencils(world)
         call cutting(world)
         rank_main = wrong

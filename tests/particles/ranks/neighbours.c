@@ -118,11 +118,6 @@ static void wrong_calls(dpar_comm *c)
     rank[0] = c->rank;
     desc.count = 1;
     CHECK_INT(dpar_neighbours_make(c, &desc, &n, &why), DPAR_OK);
-    CHECK_INT(dpar_neighbours_exchange(n, NULL, bytes), DPAR_E_ARG);
-    bytes[0] = 1 << 20;
-    CHECK_INT(dpar_neighbours_exchange(n, NULL, bytes), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "has returned memory for"));
-    CHECK_INT(dpar_neighbours_exchange(n, NULL, NULL), DPAR_E_ARG);
     CHECK(dpar_neighbours_buffer(n, 1, 8) == NULL && dpar_neighbours_buffer(n, 0, -1) == NULL);
     CHECK_INT(dpar_neighbours_exchange(NULL, NULL, bytes), DPAR_E_ARG);
     bytes[0] = 0;
@@ -132,11 +127,43 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_neighbours_free(NULL), DPAR_OK);
 }
 
+/* A wrong number of bytes on one rank: all ranks fail, with its message. */
+static void wrong_bytes(dpar_comm *c)
+{
+    dpar_comm *sub[3] = {NULL};
+    int k;
+    for (k = 0; k < 3; k++) {
+        const int32_t all[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+        int64_t bytes[8] = {0};
+        dpar_neighbours_desc desc = {0};
+        dpar_neighbours *n = NULL;
+        dpar_why why;
+        CHECK_INT(dpar_comm_split(c, 0, c->rank, &sub[k]), DPAR_OK);
+        desc.rank = all;
+        desc.count = c->size;
+        CHECK_INT(dpar_neighbours_make(sub[k], &desc, &n, &why), DPAR_OK);
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have made theirs */
+        if (c->rank == 0) {
+            bytes[0] = k == 0 ? -1 : 1 << 20;
+        }
+        CHECK_INT(dpar_neighbours_exchange(n, NULL, k == 2 && c->rank == 0 ? NULL : bytes),
+                  DPAR_E_ARG);
+        CHECK(strstr(sub[k]->why.text, k == 0   ? "-1 bytes from rank 0 to its neighbour 0"
+                                       : k == 1 ? "has returned memory for"
+                                                : "out_bytes is NULL on rank 0"));
+        CHECK_INT(dpar_neighbours_free(n), DPAR_E_ARG);
+    }
+    for (k = 0; k < 3; k++) {
+        (void)dpar_comm_free(sub[k]);
+    }
+}
+
 static int test(dpar_comm *c, void *arg)
 {
     int k;
     (void)arg;
     wrong_calls(c);
+    wrong_bytes(c);
     for (k = 0; k < GRAPHS && failures() == 0; k++) {
         graph(c, (uint64_t)(k * 12345 + 1));
     }

@@ -419,9 +419,35 @@ static void check_ghosts(dpar_comm *c, world *w)
     }
 }
 
-/* New positions and values of the same particles. */
-static void check_update(world *w, uint64_t *seed)
+/* Between a begin and its end everything else is refused, and own values may change. */
+static void refuse_between(dpar_comm *c, world *w)
 {
+    const int64_t ghosts = w->p->ghost_count;
+    CHECK_INT(dpar_particles_migrate(w->p, &w->arrays), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "call dpar_particles_end first"));
+    CHECK_INT(dpar_particles_ghosts(w->p, &w->arrays), DPAR_E_ARG);
+    CHECK_INT(dpar_particles_update(w->p, w->field, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_particles_reduce_begin(w->p, w->field, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_particles_free(w->p), DPAR_E_ARG);
+    CHECK_INT(w->p->ghost_count, ghosts);
+}
+
+static void end(world *w, int tests)
+{
+    int k;
+    for (k = 0; k < tests; k++) {
+        const dpar_status status = dpar_particles_test(w->p);
+        CHECK(status == DPAR_OK || status == DPAR_MORE);
+    }
+    CHECK_INT(dpar_particles_end(w->p), DPAR_OK);
+    CHECK_INT(dpar_particles_end(w->p), DPAR_OK); /* nothing is in progress */
+    CHECK_INT(dpar_particles_test(w->p), DPAR_OK);
+}
+
+/* New positions and values of the same particles. */
+static void check_update(dpar_comm *c, world *w, uint64_t *seed)
+{
+    const int split = (int)lot_below(seed, 3); /* 0: one call, 1: begin and end, 2: with tests */
     dpar_particles_field field[2];
     int64_t i;
     int id, d;
@@ -440,7 +466,21 @@ static void check_update(world *w, uint64_t *seed)
     field[0] = w->arrays.position;
     field[0].is_position = 1;
     set_field(&field[1], single_at(w, 0), DPAR_F32, 3, w->structs ? (int64_t)sizeof(record) : 0);
-    CHECK_INT(dpar_particles_update(w->p, field, 2), DPAR_OK);
+    if (split) {
+        CHECK_INT(dpar_particles_update_begin(w->p, field, 2), DPAR_OK);
+        memset(field, 0, sizeof field);
+        refuse_between(c, w);
+        for (i = 0; i < w->arrays.count; i++) {
+            single_at(w, i)[1] = -1.0f;
+            put_x(w, i, 0, 99.0);
+        }
+        end(w, 4 * (split - 1));
+        for (i = 0; i < w->arrays.count; i++) {
+            put_x(w, i, 0, w->x[*id_at(w, i)][0]);
+        }
+    } else {
+        CHECK_INT(dpar_particles_update(w->p, field, 2), DPAR_OK);
+    }
     for (i = w->arrays.count; i < w->arrays.count + w->p->ghost_count; i++) {
         id = *id_at(w, i);
         CHECK(single_at(w, i)[1] >= (float)(id + 7) && single_at(w, i)[1] <= (float)(id + 7));
@@ -460,8 +500,9 @@ static double part(int rank, int id, int code, int k)
 }
 
 /* Sums of forces have the bits of sums by rank, then by direction. */
-static void check_reduce(dpar_comm *c, world *w)
+static void check_reduce(dpar_comm *c, world *w, uint64_t *seed)
 {
+    const int split = (int)lot_below(seed, 3);
     static _Thread_local int32_t have[RANKS][MOST][CODES];
     dpar_particles_field field[3];
     int64_t i, all = w->arrays.count + w->p->ghost_count;
@@ -472,6 +513,7 @@ static void check_reduce(dpar_comm *c, world *w)
         code = ghost ? w->code[i] : CODES / 2;
         for (k = 0; k < 2; k++) {
             force_at(w, i)[k] = part(ghost ? c->rank : 99, *id_at(w, i), code, k);
+            force_at(w, i)[k] *= ghost || !split; /* own values follow after the begin */
             single_at(w, i)[k] = (float)(*id_at(w, i) + k);
         }
         *count_at(w, i) = ghost ? 1 : 1000;
@@ -483,7 +525,19 @@ static void check_reduce(dpar_comm *c, world *w)
     set_field(&field[1], count_at(w, 0), DPAR_I64, 1, w->structs ? (int64_t)sizeof(record) : 0);
     set_field(&field[2], single_at(w, 0), DPAR_F32, 2,
               w->structs ? (int64_t)sizeof(record) : 3 * (int64_t)sizeof(float));
-    CHECK_INT(dpar_particles_reduce(w->p, field, 3), DPAR_OK);
+    if (split) {
+        CHECK_INT(dpar_particles_reduce_begin(w->p, field, 3), DPAR_OK);
+        memset(field, 0, sizeof field);
+        refuse_between(c, w);
+        for (i = 0; i < w->arrays.count; i++) {
+            for (k = 0; k < 2; k++) {
+                force_at(w, i)[k] = part(99, *id_at(w, i), CODES / 2, k);
+            }
+        }
+        end(w, 4 * (split - 1));
+    } else {
+        CHECK_INT(dpar_particles_reduce(w->p, field, 3), DPAR_OK);
+    }
     for (i = 0; i < w->arrays.count; i++) {
         const int id = *id_at(w, i);
         double sum[2] = {part(99, id, CODES / 2, 0), part(99, id, CODES / 2, 1)};
@@ -555,189 +609,267 @@ static void not_finite(dpar_comm *c, world *w)
     }
 }
 
-static void one_world(dpar_comm *c, uint64_t seed)
+static world *make_world(dpar_comm *c, world *w)
 {
-    world *w = (world *)zeroed(sizeof *w);
     dpar_why why;
-    int step;
-    box(c, w, &seed);
     make_arrays(w);
     CHECK_INT(dpar_particles_make(c, &w->desc, &w->p, &why), DPAR_OK);
-    if (w->p) {
-        deal(c, w, &seed);
-        for (step = 0; step < STEPS; step++) {
-            migrate(c, w, &seed);
-            ghosts(c, w, &seed);
-            check_update(w, &seed);
-            check_reduce(c, w);
-            if (step == 1) {
-                not_finite(c, w);
-            }
-            move(w, &seed);
-        }
-        CHECK_INT(dpar_particles_free(w->p), DPAR_OK);
+    if (!w->p) {
+        puts(why.text);
+        exit(1);
     }
+    return w;
+}
+
+static void free_world(world *w)
+{
+    CHECK_INT(dpar_particles_free(w->p), DPAR_OK);
     free_arrays(w);
     free(w);
 }
 
-/* ---- wrong calls ---- */
-
-static void refuse(dpar_comm *c, const dpar_particles_desc *desc, int status, const char *text)
+static void check_step(dpar_comm *c, world *w, uint64_t *seed)
 {
-    dpar_particles *p = NULL;
-    dpar_why why;
-    why.text[0] = 0;
-    CHECK_INT(dpar_particles_make(c, desc, &p, &why), status);
-    if (!strstr(why.text, text)) {
-        CHECK(0);
-        printf("    \"%s\" does not say \"%s\"\n", why.text, text);
+    migrate(c, w, seed);
+    ghosts(c, w, seed);
+    check_update(c, w, seed);
+    check_reduce(c, w, seed);
+}
+
+static void one_world(dpar_comm *c, uint64_t seed)
+{
+    world *w = (world *)zeroed(sizeof *w);
+    int step;
+    box(c, w, &seed);
+    make_world(c, w);
+    deal(c, w, &seed);
+    for (step = 0; step < STEPS; step++) {
+        check_step(c, w, &seed);
+        if (step == 1) {
+            not_finite(c, w);
+        }
+        move(w, &seed);
+    }
+    free_world(w);
+}
+
+/* ---- cases by name ---- */
+
+/* A periodic cube of side 4 with n particles, all of them on one rank, at the low corner. */
+static world *cube(dpar_comm *c, int n, int half, int rank)
+{
+    world *w = (world *)zeroed(sizeof *w);
+    int d, i;
+    w->desc.dims = 3;
+    w->desc.half = half;
+    w->desc.cutoff = 0.4;
+    w->n = n;
+    for (d = 0; d < 3; d++) {
+        w->desc.high[d] = 4.0;
+        w->desc.periodic[d] = 1;
+    }
+    make_world(c, w);
+    for (d = 0; d < 3; d++) {
+        w->desc.parts[d] = w->p->parts[d];
+        for (i = 0; i <= w->p->parts[d]; i++) {
+            w->cuts[d][i] = 4.0 * i / w->p->parts[d];
+        }
+    }
+    for (i = 0; i < n && c->rank == rank; i++) {
+        put_values(w, w->arrays.count++, i);
+    }
+    return w;
+}
+
+/* Puts particle id at a position, on whatever rank it is. */
+static void put(world *w, int id, double x, double y, double z)
+{
+    int64_t i;
+    w->x[id][0] = x;
+    w->x[id][1] = y;
+    w->x[id][2] = z;
+    for (i = 0; i < w->arrays.count; i++) {
+        if (*id_at(w, i) == id) {
+            put_x(w, i, 0, x);
+            put_x(w, i, 1, y);
+            put_x(w, i, 2, z);
+        }
     }
 }
 
-static void wrong_descriptions(dpar_comm *c)
+/* Particles cross the corners of all blocks, along all diagonals and edges, back and forth, also
+ * those of the box. */
+static void particles_cross_corners(dpar_comm *c)
 {
-    const double down[3] = {0.0, 2.0, 1.0}, outside[2] = {0.0, 2.0};
-    dpar_particles_desc good = {0}, desc;
-    good.dims = 2;
-    good.high[0] = good.high[1] = 1.0;
-    good.cutoff = 0.01;
-    refuse(c, NULL, DPAR_E_ARG, "NULL");
-    desc = good;
-    desc.dims = 4;
-    refuse(c, &desc, DPAR_E_ARG, "4 dims");
-    desc = good;
-    desc.high[1] = 0.0;
-    refuse(c, &desc, DPAR_E_ARG, "dim 1 goes from low 0 to high 0");
-    desc.high[1] = NAN;
-    refuse(c, &desc, DPAR_E_ARG, "dim 1 goes from");
-    desc = good;
-    desc.periodic[0] = 2;
-    refuse(c, &desc, DPAR_E_ARG, "periodic[0] is 2");
-    desc = good;
-    desc.cutoff = -1.0;
-    refuse(c, &desc, DPAR_E_ARG, "cutoff -1");
-    desc = good;
-    desc.parts[0] = c->size + 1;
-    desc.parts[1] = 1;
-    refuse(c, &desc, DPAR_E_DIVIDE, "");
-    desc = good;
-    desc.cutoff = 1.5;
-    desc.periodic[0] = 1;
-    refuse(c, &desc, DPAR_E_ARG, "cutoff 1.5 is wider than block");
-    desc = good;
-    desc.parts[0] = c->size;
-    desc.cuts[1] = outside;
-    refuse(c, &desc, DPAR_E_ARG, "cuts[1] needs");
-    desc.parts[1] = 1;
-    refuse(c, &desc, DPAR_E_ARG, "cuts[1] goes from 0 to 2");
-    if (c->size == 2) {
-        desc.high[1] = 1.0;
-        desc.cuts[1] = down;
-        desc.parts[0] = 1;
-        desc.parts[1] = 2;
-        refuse(c, &desc, DPAR_E_ARG, "is cut at 2 and then at 1");
-        desc = good;
-        desc.cutoff = c->rank ? 0.01 : 0.02;
-        refuse(c, &desc, DPAR_E_MISMATCH, "cutoff is 0.02 on rank 0, 0.01 on rank 1");
+    uint64_t seed = 5;
+    world *w = cube(c, 8 * CODES / 2, c->size % 2, 0);
+    int id, step;
+    for (step = 0; step < 4; step++) {
+        const double by = step % 2 ? -0.01 : 0.01;
+        for (id = 0; id < w->n; id++) { /* a corner of a block, and a direction from it */
+            const int corner = id % 8, code = id / 8;
+            put(w, id, 2.0 * (corner / 4) + by * (code / 9 - 1),
+                2.0 * (corner / 2 % 2) + by * (code / 3 % 3 - 1),
+                2.0 * (corner % 2) + by * (code % 3 - 1));
+        }
+        check_step(c, w, &seed);
     }
+    free_world(w);
 }
 
-/* Checks that the cutoff may be the width of a block, also if that is rounded. */
-static void cutoff_of_a_block(dpar_comm *c)
+/* All particles are in one block, so that the other ranks are empty; then they are in another. */
+static void all_on_one_rank_others_empty(dpar_comm *c)
 {
-    dpar_particles *p = NULL;
-    dpar_particles_desc desc = {0};
-    dpar_why why;
-    int low;
-    for (low = -4; low <= 4; low++) {
-        desc.dims = 1;
-        desc.low[0] = low;
-        desc.high[0] = low + 2;
-        desc.periodic[0] = 1;
-        desc.cutoff = (desc.high[0] - desc.low[0]) / c->size;
-        CHECK_INT(dpar_particles_make(c, &desc, &p, &why), DPAR_OK);
-        CHECK_INT(dpar_particles_free(p), DPAR_OK);
-        p = NULL;
-        desc.cutoff *= 1.0 + 1e-12;
-        refuse(c, &desc, DPAR_E_ARG, "is wider than block");
+    uint64_t seed = 6;
+    world *w = cube(c, 60, (c->size + 1) % 2, c->size - 1);
+    int id, step;
+    for (step = 0; step < 4; step++) {
+        const double at = step % 2 ? 3.95 : 0.0; /* within 0.05 of one or the other end */
+        const int owner = step % 2 ? c->size - 1 : 0;
+        for (id = 0; id < w->n; id++) {
+            put(w, id, at + 0.0008 * id, at + 0.0007 * id, at + 0.0006 * (60 - id));
+        }
+        check_step(c, w, &seed);
+        CHECK_INT(w->arrays.count, c->rank == owner ? w->n : 0);
     }
+    free_world(w);
 }
 
-static void wrong_calls(dpar_comm *c)
+/* No rank has a particle; then one particle appears, and its images are its only neighbours. */
+static void no_particles(dpar_comm *c)
 {
-    dpar_particles_desc desc = {0};
-    dpar_particles_arrays arrays = {0};
-    dpar_particles_field field = {0}, other = {0};
+    uint64_t seed = 7;
+    world *w = cube(c, 0, 0, 0);
+    check_step(c, w, &seed);
+    CHECK_INT(w->arrays.count + w->p->ghost_count, 0);
+    w->n = 1;
+    if (c->rank == c->size / 2) {
+        put_values(w, 0, 0);
+        w->arrays.count = 1;
+    }
+    put(w, 0, 3.9, 3.9, 3.9);
+    check_step(c, w, &seed);
+    free_world(w);
+}
+
+/* ---- pairs at the cutoff ---- */
+
+/* Rounds a difference as code that stores positions in this type does. */
+static double difference(int single, double a, double b)
+{
+    return single ? (double)((float)a - (float)b) : a - b;
+}
+
+/* A periodic ring in which many particles are a cutoff away from others, up to rounding. Each pair
+ * that a code would accept after it has computed the distance is found by one rank at least, and
+ * with half lists by only one. */
+static void pairs_at_the_cutoff(dpar_comm *c, uint64_t seed, int single)
+{
+    enum { PAIRS = 200, ALL = 2 * PAIRS };
+    const double fine = single ? 1024.0 : 999.0; /* F32 needs ends that it holds exactly */
+    const double low = (double)lot_below(&seed, 801) / fine - 1.0;
+    const double length = 1.0 + (double)lot_below(&seed, 400) / fine;
+    const double cutoff = length / c->size * (double)(1 + lot_below(&seed, 990)) / 1000.0;
+    int32_t found[ALL] = {0};
+    double x[ALL], mine[4 * ALL];
+    float narrow[4 * ALL];
+    int32_t id[4 * ALL];
+    dpar_particles_desc desc;
+    dpar_particles_arrays arrays;
+    dpar_particles_field field[2];
     dpar_particles *p = NULL;
-    double x[8][3] = {{0}}, f[8] = {0};
-    const double far[1] = {1e300}, nan[1] = {NAN};
     dpar_why why;
+    int64_t i, k;
+    memset(&desc, 0, sizeof desc);
+    memset(&arrays, 0, sizeof arrays);
     desc.dims = 1;
-    desc.high[0] = 1.0;
+    desc.low[0] = low;
+    desc.high[0] = low + length;
     desc.periodic[0] = 1;
+    desc.cutoff = single ? (double)(float)cutoff : cutoff;
+    desc.half = (int32_t)lot_below(&seed, 2);
     CHECK_INT(dpar_particles_make(c, &desc, &p, &why), DPAR_OK);
-    CHECK_INT(p->parts[0], c->size);
-    CHECK_INT(dpar_particles_owner(p, far), -1);
-    CHECK_INT(dpar_particles_owner(p, nan), -1);
-    CHECK_INT(dpar_particles_owner(NULL, nan), -1);
-    field.data = x;
-    field.type = DPAR_F64;
-    field.components = 3;
-    arrays.capacity = 8;
-    arrays.fields = &field;
-    arrays.field_count = 1;
-    arrays.position = field;
-    CHECK_INT(dpar_particles_update(p, &field, 1), DPAR_OK); /* of no particles */
-    CHECK_INT(dpar_particles_ghosts(p, &arrays), DPAR_OK);
+    for (i = 0; i < PAIRS; i++) { /* on both sides of a cut or of the end, often right at it */
+        const double cut = low + length * (double)lot_below(&seed, c->size + 1) / c->size;
+        const double step = (single ? 3e-8 : 5e-17) * (double)(lot_below(&seed, 9) - 4);
+        double below = cut - cutoff * (double)lot_below(&seed, 1000) / 1000.0;
+        double above = below + desc.cutoff + step;
+        if (i % 3 == 0) { /* the last number before the end */
+            below = desc.high[0] - (single ? 6e-8 : 1.2e-16) * (double)(1 + lot_below(&seed, 2));
+            above = low + desc.cutoff + step;
+        } else if (i % 3 == 1) {
+            below = desc.high[0] - desc.cutoff - step;
+            above = low;
+        }
+        x[2 * i] = single ? (double)(float)below : below;
+        x[2 * i + 1] = single ? (double)(float)above : above;
+    }
+    for (i = c->rank; i < ALL; i += c->size) {
+        mine[arrays.count] = x[i];
+        narrow[arrays.count] = (float)x[i];
+        id[arrays.count++] = (int32_t)i;
+    }
+    set_field(&field[0], single ? (void *)narrow : (void *)mine, single ? DPAR_F32 : DPAR_F64, 1,
+              0);
+    set_field(&field[1], id, DPAR_I32, 1, 0);
+    arrays.position = field[0];
+    arrays.fields = field;
+    arrays.field_count = 2;
+    arrays.capacity = 4 * ALL;
     CHECK_INT(dpar_particles_migrate(p, &arrays), DPAR_OK);
-    CHECK_INT(dpar_particles_update(p, &field, 1), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "dpar_particles_ghosts first"));
-    CHECK_INT(dpar_particles_reduce(p, &field, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_particles_migrate(p, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_particles_ghosts(p, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_particles_migrate(NULL, &arrays), DPAR_E_ARG);
-    arrays.count = 9;
-    CHECK_INT(dpar_particles_migrate(p, &arrays), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "9 particles in a capacity of 8"));
-    arrays.count = 0;
-    arrays.position.data = f;
-    CHECK_INT(dpar_particles_migrate(p, &arrays), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "none of the 1 fields"));
-    arrays.position = field;
-    arrays.position.type = DPAR_I32;
-    CHECK_INT(dpar_particles_migrate(p, &arrays), DPAR_E_ARG);
-    arrays.position = field;
-    arrays.ghost_fields = 2;
-    CHECK_INT(dpar_particles_ghosts(p, &arrays), DPAR_E_ARG);
-    arrays.ghost_fields = 0;
-    arrays.field_count = 65;
-    CHECK_INT(dpar_particles_ghosts(p, &arrays), DPAR_E_ARG);
-    arrays.field_count = 1;
     CHECK_INT(dpar_particles_ghosts(p, &arrays), DPAR_OK);
-    other.data = f;
-    other.type = DPAR_U8;
-    other.components = 8;
-    CHECK_INT(dpar_particles_update(p, &other, 1), DPAR_OK);
-    other.is_position = 1;
-    CHECK_INT(dpar_particles_update(p, &other, 1), DPAR_E_ARG);
-    other.stride = 4;
-    CHECK_INT(dpar_particles_update(p, &other, 1), DPAR_E_ARG);
-    other.type = 999;
-    CHECK_INT(dpar_particles_reduce(p, &other, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_particles_update(p, NULL, 1), DPAR_E_ARG);
+    for (i = 0; i < arrays.count; i++) {
+        for (k = 0; k < arrays.count + p->ghost_count; k++) {
+            const double a = single ? (double)narrow[i] : mine[i];
+            const double b = single ? (double)narrow[k] : mine[k];
+            if (id[i] / 2 == id[k] / 2 && id[i] != id[k] && (k >= arrays.count || k > i) &&
+                fabs(difference(single, a, b)) <= desc.cutoff) {
+                found[id[i] & ~1]++;
+            }
+        }
+    }
+    memset(x, 0, sizeof x);
+    for (i = 0; i < arrays.count; i++) { /* the migration may have rounded them */
+        x[id[i]] = single ? (double)narrow[i] : mine[i];
+    }
+    CHECK_INT(dpar_all_reduce(c, x, x, ALL, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_INT(dpar_all_reduce(c, found, found, ALL, DPAR_I32, DPAR_SUM, NULL), DPAR_OK);
+    for (i = 0; i < PAIRS; i++) {
+        const double *pair = &x[2 * i];
+        int32_t wanted = 0, s;
+        for (s = -1; s <= 1; s++) { /* the images of the second one, as the first one sees them */
+            const double shift = s * (desc.high[0] - desc.low[0]);
+            const double to = single ? (double)(float)(pair[1] + shift) : pair[1] + shift;
+            const double back = single ? (double)(float)(pair[0] - shift) : pair[0] - shift;
+            const int there = fabs(difference(single, pair[0], to)) <= desc.cutoff;
+            const int here = fabs(difference(single, pair[1], back)) <= desc.cutoff;
+            const int32_t step =
+                dpar_particles_owner(p, &pair[1]) + s * c->size - dpar_particles_owner(p, &pair[0]);
+            if (step == 0) {
+                wanted += there;
+            } else if (step == 1 || step == -1) {
+                wanted += (!desc.half || step > 0) && there;
+                wanted += (!desc.half || step < 0) && here;
+            }
+        }
+        CHECK_INT(found[2 * i], wanted);
+    }
     CHECK_INT(dpar_particles_free(p), DPAR_OK);
-    CHECK_INT(dpar_particles_free(NULL), DPAR_OK);
 }
+
+/* ---- all cases ---- */
 
 static int test(dpar_comm *c, void *arg)
 {
     const int rounds = getenv("PARTICLES_ROUNDS") ? atoi(getenv("PARTICLES_ROUNDS")) : 25;
     int k;
     (void)arg;
-    wrong_descriptions(c);
-    cutoff_of_a_block(c);
-    wrong_calls(c);
+    particles_cross_corners(c);
+    all_on_one_rank_others_empty(c);
+    no_particles(c);
+    for (k = 0; k < 4 * rounds; k++) {
+        pairs_at_the_cutoff(c, (uint64_t)(k * 7919 + 5), k % 2);
+    }
     for (k = 0; k < rounds && all_sum(c, failures()) == 0; k++) {
         one_world(c, (uint64_t)(k * 7919 + 11 + c->size));
     }
