@@ -245,6 +245,18 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
 /* Returns the stream on which operations run, or NULL for a communicator of another engine.
  * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
+/* Replaces the compute stream (desc.stream) of comm and of all communicators that were split from
+ * the same one. Codes that make their streams after the communicator call it once, for instance
+ * main_stream of llm.c. Work that is already in the old stream is completed before work that is
+ * added to the new one from now on, so you may destroy the old stream afterwards.
+ *
+ * stream: NULL selects CUDA's default stream.
+ *
+ * If comm->mem is set, also set it to a table for the new stream (dpar_cuda_mem). Local. Waits for
+ * nothing. Fails with DPAR_E_ARG for a communicator of another engine and while the old stream is
+ * being captured. Fails with DPAR_E_SYSTEM, which breaks the communicator, if a call of CUDA
+ * fails. */
+DPAR_API dpar_status dpar_nccl_set_stream(dpar_comm *comm, cudaStream_t stream);
 
 /* ==== nccl/nccl_register.h ==== */
 
@@ -6290,6 +6302,37 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
         return NULL;
     }
     return dpari_nccl_ctx_of(comm)->world->stream;
+}
+
+DPAR_API dpar_status dpar_nccl_set_stream(dpar_comm *comm, cudaStream_t stream)
+{
+    dpari_nccl_world *world;
+    dpar_status status = DPAR_OK;
+    cudaEvent_t before;
+    cudaError_t code;
+    if (dpar_nccl_stream(comm) == NULL) {
+        return DPAR_E_ARG;
+    }
+    world = dpari_nccl_ctx_of(comm)->world;
+    if (dpari_nccl_capturing(world)) {
+        return dpari_comm_wrong(comm, "dpar_nccl_set_stream: the compute stream is being captured");
+    }
+    dpari_nccl_lock(world);
+    code = cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
+    if (code == cudaSuccess) {
+        code = cudaEventRecord(before, world->options.stream);
+        if (code == cudaSuccess) {
+            code = cudaStreamWaitEvent(stream, before, 0);
+        }
+        (void)cudaEventDestroy(before);
+    }
+    if (code == cudaSuccess) {
+        world->options.stream = stream;
+    } else {
+        status = dpari_nccl_cuda_failed(dpari_nccl_ctx_of(comm), "changing the stream", code);
+    }
+    dpari_nccl_unlock(world);
+    return status;
 }
 
 /* ==== nccl/nccl_doctor.c ==== */

@@ -210,3 +210,34 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm)
     }
     return dpari_nccl_ctx_of(comm)->world->stream;
 }
+
+DPAR_API dpar_status dpar_nccl_set_stream(dpar_comm *comm, cudaStream_t stream)
+{
+    dpari_nccl_world *world;
+    dpar_status status = DPAR_OK;
+    cudaEvent_t before;
+    cudaError_t code;
+    if (dpar_nccl_stream(comm) == NULL) {
+        return DPAR_E_ARG;
+    }
+    world = dpari_nccl_ctx_of(comm)->world;
+    if (dpari_nccl_capturing(world)) {
+        return dpari_comm_wrong(comm, "dpar_nccl_set_stream: the compute stream is being captured");
+    }
+    dpari_nccl_lock(world);
+    code = cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
+    if (code == cudaSuccess) {
+        code = cudaEventRecord(before, world->options.stream);
+        if (code == cudaSuccess) {
+            code = cudaStreamWaitEvent(stream, before, 0);
+        }
+        (void)cudaEventDestroy(before);
+    }
+    if (code == cudaSuccess) {
+        world->options.stream = stream;
+    } else {
+        status = dpari_nccl_cuda_failed(dpari_nccl_ctx_of(comm), "changing the stream", code);
+    }
+    dpari_nccl_unlock(world);
+    return status;
+}

@@ -97,5 +97,17 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
 /* Returns the stream on which operations run, or NULL for a communicator of another engine.
  * Local. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
+/* Replaces the compute stream (desc.stream) of comm and of all communicators that were split from
+ * the same one. Codes that make their streams after the communicator call it once, for instance
+ * main_stream of llm.c. Work that is already in the old stream is completed before work that is
+ * added to the new one from now on, so you may destroy the old stream afterwards.
+ *
+ * stream: NULL selects CUDA's default stream.
+ *
+ * If comm->mem is set, also set it to a table for the new stream (dpar_cuda_mem). Local. Waits for
+ * nothing. Fails with DPAR_E_ARG for a communicator of another engine and while the old stream is
+ * being captured. Fails with DPAR_E_SYSTEM, which breaks the communicator, if a call of CUDA
+ * fails. */
+DPAR_API dpar_status dpar_nccl_set_stream(dpar_comm *comm, cudaStream_t stream);
 
 #endif

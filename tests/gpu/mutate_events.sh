@@ -57,7 +57,7 @@ tests_of() {
         echo '2 nccl lends'
         echo '0 nccl lent'
         for seed in 2 3 8; do
-            for part in messages groups host ops; do echo "$seed nccl $part"; done
+            for part in messages groups host ops stream; do echo "$seed nccl $part"; done
         done
         for part in late differ; do echo "0 nccl $part"; done
         ;;

@@ -666,6 +666,49 @@ static int groups(dpar_comm *c, void *arg)
     return end();
 }
 
+/* Changes the compute stream twice, while operations of the old one are in progress, and destroys
+ * the old one. Each all-reduce reads what the stream of its time has written before, and the last
+ * one reads the result of the first. */
+static int other_stream(dpar_comm *c, void *arg)
+{
+    const float sum = (float)(c->size * (c->size + 1) / 2);
+    float *a = (float *)(void *)state.a, *b = (float *)(void *)state.b;
+    dpar_comm *twin = NULL;
+    cudaStream_t next = NULL;
+    dpar_work work;
+    int turn;
+    (void)arg;
+    begin(c, NULL);
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_nccl_set_stream(NULL, state.stream), DPAR_E_ARG);
+    CHECK_INT(dpar_nccl_set_stream(c, state.stream), DPAR_E_ARG);
+    CHECK_INT(dpar_comm_split(state.nccl, 0, 0, &twin), DPAR_OK);
+    a[0] = (float)(1 + c->rank);
+    upload(state.in, state.a);
+    for (turn = 0; turn < 2; turn++) {
+        CHECK_INT(dpar_all_reduce(twin, state.in, state.out, 1, DPAR_F32, DPAR_SUM, &work),
+                  DPAR_OK);
+        cuda(cudaStreamCreateWithFlags(&next, cudaStreamNonBlocking));
+        if (turn == 1) { /* the old stream waits and copies, and the new one waits for that */
+            CHECK_INT(dpar_wait(&work), DPAR_OK);
+            cuda(cudaMemcpyAsync(state.in, state.out, 4, cudaMemcpyDeviceToDevice, state.stream));
+        }
+        CHECK_INT(dpar_nccl_set_stream(turn == 0 ? state.nccl : twin, next), DPAR_OK);
+        cuda(cudaStreamDestroy(state.stream));
+        state.stream = next;
+        if (turn == 0) { /* the new stream waits */
+            CHECK_INT(dpar_wait(&work), DPAR_OK);
+            cuda(cudaMemcpyAsync(state.in, state.out, 4, cudaMemcpyDeviceToDevice, state.stream));
+        }
+        CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 1, DPAR_F32, DPAR_SUM, NULL),
+                  DPAR_OK);
+    }
+    download(state.b, state.in);
+    CHECK(b[0] == sum * (float)(c->size * c->size * c->size));
+    CHECK_INT(dpar_comm_free(twin), DPAR_OK);
+    return end();
+}
+
 /* Splits halves of the job again, without the other half: their parts are independent. Both wait at
  * the same time, in different calls with the same number; then one breaks. */
 static int cousins(dpar_comm *c, void *arg)
@@ -2564,6 +2607,7 @@ int main(int argc, char **argv)
     section("host", on_host, NULL, whole ? 1 : 3, whole ? 4 : 3, 0);
     section("groups", groups, NULL, 1, 4, 0);
     timed("cousins", cousins, NULL, 4);
+    section("stream", other_stream, NULL, 1, 4, 0);
     section("graph", captured, NULL, 1, 4, 0);
     section("lends", lends, NULL, 1, 4, 0);
     if (getenv("FAKE_CUDA_GUARD") != NULL) { /* 0: the host does the device's sums */
