@@ -2103,8 +2103,26 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *plan, const dpari_
     return dpari_hx_move_box(f, &b);
 }
 
+/* Returns the points of the local box that may be compared. Points beyond an end of the grid, where
+ * nothing is exchanged, are images of no point, and the array need not have them. */
+static dpar_box dpari_hx_compared(const dpari_hx_whole *whole, const dpar_halo *halo)
+{
+    dpar_box part = whole->all;
+    int32_t d;
+    for (d = 0; d < part.dims; d++) {
+        const int ends = !(halo->periodic >> d & 1u) && d != halo->fold &&
+                         !(halo->cube && d >= part.dims - 2);
+        if (ends) {
+            part.lo[d] = dpari_most(part.lo[d], 0);
+            part.hi[d] = dpari_least(part.hi[d], dpar_halo_points(halo, d));
+            part.hi[d] = dpari_most(part.hi[d], part.lo[d]);
+        }
+    }
+    return part;
+}
+
 /* Copies this rank's local box of a field to `local`, which is dense. Points that a compact form
- * does not store are left out. */
+ * does not store, or that are not compared, are left out. */
 static dpar_status dpari_hx_collect(const dpar_halo_plan *plan, const dpari_hx_whole *whole,
                                     int32_t field)
 {
@@ -2112,7 +2130,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *plan, const dpari_hx_w
     dpar_status st;
     int32_t n;
     if (!plan->array[field].compact) {
-        return dpari_hx_collect_box(plan, whole, field, &whole->all);
+        slab = dpari_hx_compared(whole, plan->array[field].halo);
+        return dpari_hx_collect_box(plan, whole, field, &slab);
     }
     st = dpari_hx_collect_box(plan, whole, field, &whole->own);
     for (n = 0;

@@ -624,7 +624,7 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
             printf("    %s\n", c->why.text);
             return 1;
         }
-        if (way == 0 && k->a[which].f.direction && !k->d.mem && !k->d.exchange_walls) {
+        if (way == 0 && k->a[which].f.direction && !k->d.mem) {
             dpar_halo_plan *plan = dpar_grid_plan(k->g, chosen, 1);
             CHECK_INT(dpar_halo_plan_check(plan, DPAR_HALO_WRONG, NULL), DPAR_OK);
             CHECK_INT(dpar_halo_plan_check(plan, DPAR_HALO_STALE, NULL), DPAR_OK);
