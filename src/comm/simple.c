@@ -115,7 +115,7 @@ DPAR_API DPARI_COLD dpar_status dpar_quiet(dpar_comm *comm)
     if (comm->rank == 0 || (world != NULL && world->threads)) {
         return DPAR_OK;
     }
-    fflush(stdout);
+    fflush(NULL);
     fd = open("/dev/null", O_WRONLY);
     moved = fd < 0 ? -1 : dup2(fd, 1);
     if (fd > 1) {

@@ -12,7 +12,7 @@ always='memcpy memset memmove memcmp _GLOBAL_OFFSET_TABLE_ __stack_chk_fail'
 time='clock_gettime nanosleep sched_yield time'
 strings='memchr strchr strcspn strlen strncmp strspn strstr'
 memory='mmap munmap madvise'
-files='open close read pread write fcntl stat fstat lstat access readlink ftruncate posix_fallocate statvfs fstatvfs unlink
+files='open close dup2 read pread write fcntl stat fstat lstat access readlink ftruncate posix_fallocate statvfs fstatvfs unlink
     opendir readdir closedir'
 sockets='socket bind connect listen accept recv recvmsg sendmsg getsockopt poll'
 processes='fork execve exit _exit waitpid kill getpid getppid getuid getrlimit prctl'
