@@ -6396,7 +6396,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_up
     st = dpari_update_add(comm, &squares, dpari_hash_real(hash, factor), what);
     if (st == DPAR_E_MISMATCH && comm->status == st) {
         const dpar_why before = comm->why;
-        (void)dpari_optimizer_say(&why, "update: here rate is %.9g, clip %.9g and factor %.9g",
+        (void)dpari_optimizer_say(&why,
+                                  "update: this rank has rate %.9g, clip %.9g and factor %.9g",
                                   update->rate, update->clip, factor);
         dpari_update_join(comm, why.text, ". ", before.text);
     }

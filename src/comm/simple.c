@@ -88,14 +88,14 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
 
 DPAR_API DPARI_COLD void dpar_require(dpar_comm *comm, dpar_status status, const dpar_why *why)
 {
-    dpar_why said;
+    dpar_why general;
     if (status >= 0) {
         return;
     }
     if (!comm && !why) {
-        (void)dpari_say(status, &said, "%s; pass a dpar_why to the call to learn more",
+        (void)dpari_say(status, &general, "%s; pass a dpar_why to the call to learn more",
                         dpar_status_text(status));
-        why = &said;
+        why = &general;
     }
     (void)dpar_fail(comm, why);
     fflush(NULL); /* dpar_fail flushes only on the rank that prints the error */

@@ -125,12 +125,12 @@ static DPARI_COLD void dpari_hx_sort_last(dpari_stride_spot *spot, int32_t runs)
     }
 }
 
-/* Makes the list that begins with item i, from entry `at` of plan->spot on: of small items, or of
- * large ones that are components with directions. Items that cannot be in
- * the list are left out, unless the order of items matters (strict), in which case the list ends
- * before the first such item. The order matters if values are combined, because the order of sums
- * is documented. It also matters for copies of more than DPARI_HX_TINY elements, because peers read
- * the same lines: in another order, blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
+/* Makes the list that begins with item i, from entry `at` of plan->spot on. It has small items, or
+ * a group of large ones if the field has directions. Items that cannot be in the list are left out,
+ * unless the order of items matters (strict), in which case the list ends before the first such
+ * item. The order matters if values are combined, because the order of sums is documented. It also
+ * matters for copies of more than DPARI_HX_TINY elements, because peers read the same lines: in
+ * another order, blocks of 8^3 wait for them (1.5 us instead of 1.0 us). */
 static DPARI_COLD void dpari_hx_list_from(const dpar_halo_plan *plan, dpari_hx_item *item,
                                           int64_t n, int64_t i, int takes, int64_t at)
 {

@@ -565,7 +565,7 @@ static void disagree(dpar_comm *world, int32_t way, int domain)
         CHECK(hash_state(&j) == before);
         /* the rank that differs always has this message; others may still wait in their pass */
         CHECK(c->rank < c->size - 1 || domain ||
-              strstr(c->why.text, "update: here rate is 0.1, clip 2 and factor 1. ") != NULL);
+              strstr(c->why.text, "update: this rank has rate 0.1, clip 2 and factor 1. ") != NULL);
         CHECK(!domain || c->rank < c->size - 1 ||
               strstr(c->why.text, "clip nan and factor 1, but") != NULL);
         CHECK(c->why.text[0] != 0);

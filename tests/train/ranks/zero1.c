@@ -564,8 +564,8 @@ static void zero1_rate(dpar_comm *world)
     CHECK(c->size == 1 || strstr(c->why.text, "zero1: rate, clip") != NULL);
     CHECK(c->size == 1 ||
           strstr(c->why.text, c->rank == c->size - 1
-                                  ? "update: here rate is 0.2, clip 0 and factor 1. "
-                                  : "update: here rate is 0.1, clip 0 and factor 1. "));
+                                  ? "update: this rank has rate 0.2, clip 0 and factor 1. "
+                                  : "update: this rank has rate 0.1, clip 0 and factor 1. "));
     model_close(&m);
     (void)dpar_comm_free(c);
 }
