@@ -24,6 +24,7 @@
 #include "calls.h"
 #include "collective.h"
 #include "communicator.h"
+#include "failure.h"
 #include "lent_memory.h"
 #include "memory.h"
 #include "messages.h"
