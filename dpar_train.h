@@ -1138,8 +1138,16 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
  * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
  * or a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values);
+/* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
+ * of the parameter.
+ *
+ * piece: set to the piece. piece->in_shard is relative to the address that dpar_fsdp_state returns
+ *        for the parameter's unit. May be NULL.
+ *
+ * Local. O(1). */
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
 
-/* ---- a step ---- */
+/* ---- a pass ---- */
 
 /* Marks all gradients as 0. Call it before the backward of a step's first micro-batch. It does not
  * touch their memory: a pass later overwrites or zeroes the gradients of each unit that it reaches.
@@ -1197,6 +1205,16 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
  * ready, unless it is frozen. Other errors are those of comm.h. A pass that failed has also ended.
  */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
+/* Frees an fsdp and its memory. NULL is allowed. Waits for operations that are not complete.
+ *
+ * No communication, but no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if a
+ * pass is in progress and no communicator is broken; the fsdp then remains valid. */
+DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
+
+/* ==== train/fsdp_step.h ==== */
+
+/* fsdp_step - the step of the optimizer on the shards of an fsdp: its own, or yours. */
+
 /* Updates the weights by one step of the optimizer, after the norm of all gradients was computed.
  *
  * update: rate, clip and others (update.h). Sets its norm.
@@ -1230,7 +1248,9 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
  * is in progress. */
 DPAR_API dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp);
 
-/* ---- state ---- */
+/* ==== train/fsdp_state.h ==== */
+
+/* fsdp_state - the shards of an fsdp, for checkpoints and your own optimizer. */
 
 /* Arrays of which each rank has a shard: those of a checkpoint, and the reduced gradients. */
 enum {
@@ -1260,14 +1280,6 @@ enum {
  * Local. O(1), except that gradients that count as 0 are zeroed here. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t unit,
                                int64_t *elements, int32_t *type);
-/* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
- * of the parameter.
- *
- * piece: set to the piece. piece->in_shard is relative to the address that dpar_fsdp_state returns
- *        for the parameter's unit. May be NULL.
- *
- * Local. O(1). */
-DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
 /* Describes a unit as an array of one dim on ranks first .. first + ranks - 1, divided like its
  * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
  * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
@@ -1296,12 +1308,6 @@ typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t
  * so that you must load again. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
                                     dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
-
-/* Frees an fsdp and its memory. NULL is allowed. Waits for operations that are not complete.
- *
- * No communication, but no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if a
- * pass is in progress and no communicator is broken; the fsdp then remains valid. */
-DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
 
 /* ==== train/tensor.h ==== */
 
@@ -2872,6 +2878,148 @@ DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *zero1);
 /* Gathers the shares of all ranks into data[elements] on all ranks. Collective. Fails with
  * DPAR_E_MISMATCH if the ranks pass different hashes. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *zero1, void *data, uint64_t hash);
+
+/* ==== train/fsdp_place.h ==== */
+
+/* fsdp_place - private: the structs of an fsdp, what memory a description needs, and where the
+ * arrays of each unit are in it. */
+
+/* A unit: parameters that are gathered and reduced together. */
+typedef struct dpari_fsdp_unit {
+    dpari_flat flat;
+    int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
+    /* the same in arrays that hold shards of units that are not frozen: gradients and moments */
+    int64_t trained_at;
+    /* index of its first element among the elements of all units without padding, so that random
+     * numbers do not depend on the number of ranks */
+    uint64_t key;
+    int32_t first, last; /* its parameters are first <= i < last */
+    int32_t slot;        /* slot that holds or receives its weights, or -1 */
+    int32_t bucket;      /* bucket in which its gradients are computed or reduced, or -1 */
+    int32_t used;        /* 1 between unshard and reshard */
+    int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
+    int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
+    int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
+    int32_t frozen;      /* 1 if it has neither gradients nor moments (desc.frozen) */
+    dpar_work across;    /* the reduction of its shard over replicas */
+} dpari_fsdp_unit;
+
+/* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
+enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
+
+/* The largest number of elements, so that sizes of several arrays in bytes stay below 2^63. */
+#define DPARI_FSDP_MOST (INT64_C(1) << 50)
+
+/* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
+typedef struct dpari_fsdp_slot {
+    int32_t unit; /* the unit in it, or -1 if it is free */
+    /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
+    int32_t sent;
+    /* bucket: 1 if the reduction writes directly into the shard, so that nothing is added */
+    int32_t straight;
+    dpar_work work; /* the all-gather or reduce-scatter of the unit */
+} dpari_fsdp_slot;
+
+struct dpar_fsdp {
+    dpar_comm *shard, *replicas;    /* replicas: NULL if there are none */
+    dpar_fsdp_desc desc;            /* with the defaults filled in */
+    dpari_fsdp_unit *unit;          /* [units] */
+    dpari_fsdp_slot *slot, *bucket; /* [slots], [buckets] */
+    int64_t *count;                 /* [params] elements of each parameter */
+    int64_t *start;                 /* [params] first element of each parameter in its unit */
+    int32_t *home;                  /* [params] the unit of each parameter */
+    int32_t *group_of;              /* [params] the group of each parameter, or -1 */
+    dpar_optimizer_group *group;    /* [desc.groups] copy of desc.group */
+    unsigned char *memory;          /* the registered memory, which contains the arrays below */
+    unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
+    unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
+    unsigned char *master;          /* of desc.type: shards of the master weights */
+    unsigned char *moment[2];       /* shards of the optimizer's moments */
+    unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
+    int64_t largest;                /* elements of the largest unit, including padding */
+    int64_t largest_trained;        /* of the largest unit that is not frozen */
+    int64_t shard_sum;              /* elements of all shards of this rank */
+    int64_t trained_sum;            /* elements of its shards of units that are not frozen */
+    int32_t units, params;
+    int32_t full;         /* number of units that have elements */
+    int32_t full_trained; /* number of these that are not frozen */
+    int32_t slots, buckets;
+    int64_t steps;      /* steps of the optimizer so far */
+    double squares;     /* sum of the squares of this rank's gradients */
+    int32_t pinned;     /* 1 if a device can write `squares` */
+    int32_t last;       /* 1 in the last micro-batch of a step */
+    int32_t under_way;  /* 1 during a pass */
+    dpar_status status; /* first error of this pass, or DPAR_OK */
+};
+
+/* True if weights stay whole, so that each unit always has the slot of the same number. */
+DPARI_INTERNAL int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc);
+/* True if gradients stay whole until the last micro-batch, so that each unit always has the bucket
+ * of the same number. */
+DPARI_INTERNAL int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc);
+/* Returns the type of the optimizer's moments. */
+DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc);
+/* Returns the number of parameters of unit u. */
+DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u);
+/* Returns 1 if unit u has neither gradients nor moments. */
+DPARI_INTERNAL int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u);
+/* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
+DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
+                                           const dpar_fsdp_desc *desc, dpar_fsdp_sizes *sizes,
+                                           dpar_why *why);
+/* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
+ * memory is NULL, only computes the size. */
+DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes);
+/* True if fsdp is not NULL and unit u exists. */
+DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u);
+/* Return the addresses of the whole weights in a slot and of the whole gradients in a bucket. */
+DPARI_INTERNAL unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot);
+DPARI_INTERNAL unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket);
+/* Returns the bytes from the beginning of a whole unit to this rank's shard. */
+DPARI_INTERNAL int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type);
+/* Returns the address of this rank's shard of unit u's masters. */
+DPARI_INTERNAL unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u);
+/* Returns the address of this rank's shard of unit u's reduced gradients. Sets *type to its type.
+ */
+DPARI_INTERNAL unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u,
+                                                    int32_t *type);
+/* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
+ * memory to 0. */
+DPARI_INTERNAL unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type);
+/* Returns the address of this rank's shard of moment k of unit u, which is not frozen. */
+DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u);
+/* Returns the index of the first element of this rank's shard among the elements of all units. */
+DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u);
+
+/* ==== train/fsdp_private.h ==== */
+
+/* fsdp_private - private: functions of fsdp.c that the step and the state of an fsdp call. */
+
+/* The values that must be equal on all ranks in dpar_fsdp_make or dpar_fsdp_load. */
+typedef struct dpari_fsdp_given {
+    /* the communicator of the shards while values are compared across replicas, otherwise NULL */
+    const dpar_comm *shard;
+    const dpar_fsdp *fsdp;
+    int32_t replicas; /* 1 if there are replicas */
+    int32_t ranks;    /* argument of dpar_fsdp_load */
+    int64_t steps;    /* argument of dpar_fsdp_load */
+} dpari_fsdp_given;
+
+/* True if one of the communicators is broken. */
+DPARI_INTERNAL int dpari_fsdp_broken(const dpar_fsdp *fsdp);
+/* Returns the status of the communicator that is broken. */
+DPARI_INTERNAL dpar_status dpari_fsdp_why_broken(const dpar_fsdp *fsdp);
+/* Waits for all weights that are being gathered, and marks all slots as free. The caller then
+ * changes the masters, from which the weights must be gathered again. If trained is 1, leaves out
+ * frozen units. */
+DPARI_INTERNAL dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t trained);
+/* Agrees on a status over both communicators. If state is NULL, no values are compared. */
+DPARI_INTERNAL dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
+                                            const char *plan, dpari_state *state,
+                                            dpari_fsdp_given *given, dpar_why *why);
+/* Lists the position of the rank. Across replicas, ranks must have the same shard of the same
+ * number of shards; within a copy of the model, all or none must have replicas. */
+DPARI_INTERNAL void dpari_fsdp_facts_place(dpari_facts *facts, const dpari_fsdp_given *g);
 
 /* ==== train/expert_private.h ==== */
 
@@ -7961,100 +8109,16 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     return dpar_zero1_update(zero1, &update);
 }
 
-/* ==== train/fsdp.c ==== */
-
-/* ZeRO-1, 2 and 3. The gathered weights of a unit are in a slot, and its gradients are computed in
- * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
- * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
- * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
- * if gradients are shards; otherwise each unit keeps the same bucket.
- *
- * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
- * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that
- * visit units in different orders get DPAR_E_MISMATCH instead of mixed weights.
- *
- * Zeroing is lazy: dpar_fsdp_zero only marks the gradients of each unit as 0 (`fresh`). The next
- * function that needs them overwrites or zeroes their memory. */
-
-/* A unit: parameters that are gathered and reduced together. */
-typedef struct dpari_fsdp_unit {
-    dpari_flat flat;
-    int64_t shard_at; /* first element of its shard in arrays that hold this rank's shards */
-    /* the same in arrays that hold shards of units that are not frozen: gradients and moments */
-    int64_t trained_at;
-    /* index of its first element among the elements of all units without padding, so that random
-     * numbers do not depend on the number of ranks */
-    uint64_t key;
-    int32_t first, last; /* its parameters are first <= i < last */
-    int32_t slot;        /* slot that holds or receives its weights, or -1 */
-    int32_t bucket;      /* bucket in which its gradients are computed or reduced, or -1 */
-    int32_t used;        /* 1 between unshard and reshard */
-    int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
-    int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
-    int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
-    int32_t frozen;      /* 1 if it has neither gradients nor moments (desc.frozen) */
-    dpar_work across;    /* the reduction of its shard over replicas */
-} dpari_fsdp_unit;
-
-/* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
-enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
-
-/* The largest number of elements, so that sizes of several arrays in bytes stay below 2^63. */
-#define DPARI_FSDP_MOST (INT64_C(1) << 50)
-
-/* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
-typedef struct dpari_fsdp_slot {
-    int32_t unit; /* the unit in it, or -1 if it is free */
-    /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
-    int32_t sent;
-    /* bucket: 1 if the reduction writes directly into the shard, so that nothing is added */
-    int32_t straight;
-    dpar_work work; /* the all-gather or reduce-scatter of the unit */
-} dpari_fsdp_slot;
-
-struct dpar_fsdp {
-    dpar_comm *shard, *replicas;    /* replicas: NULL if there are none */
-    dpar_fsdp_desc desc;            /* with the defaults filled in */
-    dpari_fsdp_unit *unit;          /* [units] */
-    dpari_fsdp_slot *slot, *bucket; /* [slots], [buckets] */
-    int64_t *count;                 /* [params] elements of each parameter */
-    int64_t *start;                 /* [params] first element of each parameter in its unit */
-    int32_t *home;                  /* [params] the unit of each parameter */
-    int32_t *group_of;              /* [params] the group of each parameter, or -1 */
-    dpar_optimizer_group *group;    /* [desc.groups] copy of desc.group */
-    unsigned char *memory;          /* the registered memory, which contains the arrays below */
-    unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
-    unsigned char *sums;            /* shards of reduced gradients; unused if these stay whole */
-    unsigned char *master;          /* of desc.type: shards of the master weights */
-    unsigned char *moment[2];       /* shards of the optimizer's moments */
-    unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
-    int64_t largest;                /* elements of the largest unit, including padding */
-    int64_t largest_trained;        /* of the largest unit that is not frozen */
-    int64_t shard_sum;              /* elements of all shards of this rank */
-    int64_t trained_sum;            /* elements of its shards of units that are not frozen */
-    int32_t units, params;
-    int32_t full;         /* number of units that have elements */
-    int32_t full_trained; /* number of these that are not frozen */
-    int32_t slots, buckets;
-    int64_t steps;      /* steps of the optimizer so far */
-    double squares;     /* sum of the squares of this rank's gradients */
-    int32_t pinned;     /* 1 if a device can write `squares` */
-    int32_t last;       /* 1 in the last micro-batch of a step */
-    int32_t under_way;  /* 1 during a pass */
-    dpar_status status; /* first error of this pass, or DPAR_OK */
-};
+/* ==== train/fsdp_place.c ==== */
 
 /* ---- the descriptor -------------------------------------------------------------------------- */
 
-/* True if weights stay whole, so that each unit always has the slot of the same number. */
-static int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc)
+DPARI_INTERNAL int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 3;
 }
 
-/* True if gradients stay whole until the last micro-batch, so that each unit always has the bucket
- * of the same number. */
-static int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc)
+DPARI_INTERNAL int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc)
 {
     return desc->zero < 2 || desc->reduce_last;
 }
@@ -8065,8 +8129,7 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
     return dpari_fsdp_weights_whole(desc) && desc->type == desc->compute_type;
 }
 
-/* Returns the type of the optimizer's moments. */
-static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
+DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
     return dpari_optimizer_moment_type(&desc->optimizer, desc->type);
 }
@@ -8090,14 +8153,12 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
     return full;
 }
 
-/* Returns the number of parameters of unit u. */
-static int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
+DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
 {
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-/* Returns 1 if unit u has neither gradients nor moments. */
-static int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u)
+DPARI_INTERNAL int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u)
 {
     return desc->frozen != NULL ? desc->frozen[u] : 0;
 }
@@ -8183,9 +8244,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
- * memory is NULL, only computes the size. */
-static void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
+DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
@@ -8340,9 +8399,9 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-/* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
-static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
-                                   dpar_fsdp_sizes *sizes, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
+                                           const dpar_fsdp_desc *desc, dpar_fsdp_sizes *sizes,
+                                           dpar_why *why)
 {
     dpar_fsdp_desc full;
     dpar_status st;
@@ -8361,6 +8420,96 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards, const dpar_f
     return st;
 }
 
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
+{
+    return fsdp != NULL && u >= 0 && u < fsdp->units;
+}
+
+DPARI_INTERNAL unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
+{
+    const int64_t at = dpari_fsdp_weights_whole(&fsdp->desc)
+                           ? fsdp->unit[slot].shard_at * fsdp->shard->size
+                           : slot * fsdp->largest;
+    return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
+}
+
+DPARI_INTERNAL unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
+{
+    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc)
+                           ? fsdp->unit[bucket].trained_at * fsdp->shard->size
+                           : bucket * fsdp->largest_trained;
+    return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
+}
+
+DPARI_INTERNAL int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type)
+{
+    return fsdp->unit[u].flat.shard * fsdp->shard->rank * dpar_type_bytes(type);
+}
+
+DPARI_INTERNAL unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
+{
+    if (dpari_fsdp_inside(&fsdp->desc)) {
+        return dpari_fsdp_slot_at(fsdp, u) + dpari_fsdp_own(fsdp, u, fsdp->desc.compute_type);
+    }
+    return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
+}
+
+DPARI_INTERNAL unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
+{
+    if (dpari_fsdp_gradients_whole(&fsdp->desc)) {
+        *type = fsdp->desc.gradient_type;
+        return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
+    }
+    *type = dpari_wide_type(fsdp->desc.type);
+    return fsdp->sums + fsdp->unit[u].trained_at * dpar_type_bytes(*type);
+}
+
+DPARI_INTERNAL unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
+{
+    dpari_fsdp_unit *unit = &fsdp->unit[u];
+    unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
+    const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
+    /* zeroes the whole unit, because later passes add to all of it */
+    if (unit->fresh && dpari_fsdp_gradients_whole(&fsdp->desc)) {
+        (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
+                            bytes * fsdp->shard->size);
+    } else if (unit->fresh) {
+        (void)dpari_do_copy(fsdp->shard, at, NULL, bytes);
+    }
+    unit->fresh = 0;
+    return at;
+}
+
+DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
+{
+    return fsdp->moment[k] +
+           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+}
+
+DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
+{
+    return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
+}
+
+/* ==== train/fsdp.c ==== */
+
+/* ZeRO-1, 2 and 3. The gathered weights of a unit are in a slot, and its gradients are computed in
+ * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
+ * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
+ * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
+ * if gradients are shards; otherwise each unit keeps the same bucket.
+ *
+ * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
+ * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that
+ * visit units in different orders get DPAR_E_MISMATCH instead of mixed weights.
+ *
+ * Zeroing is lazy: dpar_fsdp_zero only marks the gradients of each unit as 0 (`fresh`). The next
+ * function that needs them overwrites or zeroes their memory. */
+
+/* ---- make and free --------------------------------------------------------------------------- */
+
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                                      const dpar_fsdp_desc *desc, dpar_why *why)
 {
@@ -8371,21 +8520,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
     return dpari_fsdp_plan(&d, shards, desc, sizes, why);
 }
 
-/* ---- make and free --------------------------------------------------------------------------- */
-
-/* The values that must be equal on all ranks in dpar_fsdp_make or dpar_fsdp_load. */
-typedef struct dpari_fsdp_given {
-    /* the communicator of the shards while values are compared across replicas, otherwise NULL */
-    const dpar_comm *shard;
-    const dpar_fsdp *fsdp;
-    int32_t replicas; /* 1 if there are replicas */
-    int32_t ranks;    /* argument of dpar_fsdp_load */
-    int64_t steps;    /* argument of dpar_fsdp_load */
-} dpari_fsdp_given;
-
-/* Lists the position of the rank. Across replicas, ranks must have the same shard of the same
- * number of shards; within a copy of the model, all or none must have replicas. */
-static DPARI_COLD void dpari_fsdp_facts_place(dpari_facts *facts, const dpari_fsdp_given *g)
+DPARI_INTERNAL DPARI_COLD void dpari_fsdp_facts_place(dpari_facts *facts, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
         facts->of = "across replicas: ";
@@ -8443,15 +8578,6 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
             dpari_fact(facts, "group_of[#]", i, desc->group_of[i]);
         }
     }
-}
-
-/* Lists the values that must be equal on all ranks in dpar_fsdp_load. */
-static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *given)
-{
-    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    dpari_fsdp_facts_place(facts, g);
-    dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
-    dpari_fact(facts, "the number of steps", 0, g->steps);
 }
 
 /* Computes where each unit and parameter is, and empties slots and buckets. */
@@ -8551,10 +8677,9 @@ static void dpari_fsdp_release(dpar_fsdp *fsdp)
     }
 }
 
-/* Agrees on a status over both communicators. If state is NULL, no values are compared. */
-static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
-                                    const char *plan, dpari_state *state, dpari_fsdp_given *given,
-                                    dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
+                                            const char *plan, dpari_state *state,
+                                            dpari_fsdp_given *given, dpar_why *why)
 {
     dpar_status within;
     given->shard = NULL;
@@ -8624,23 +8749,18 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     return dpari_object_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
 
-/* True if one of the communicators is broken. */
-static int dpari_fsdp_broken(const dpar_fsdp *fsdp)
+DPARI_INTERNAL int dpari_fsdp_broken(const dpar_fsdp *fsdp)
 {
     return fsdp->shard->status != DPAR_OK ||
            (fsdp->replicas != NULL && fsdp->replicas->status != DPAR_OK);
 }
 
-/* Returns the status of the communicator that is broken. */
-static dpar_status dpari_fsdp_why_broken(const dpar_fsdp *fsdp)
+DPARI_INTERNAL dpar_status dpari_fsdp_why_broken(const dpar_fsdp *fsdp)
 {
     return fsdp->shard->status != DPAR_OK ? fsdp->shard->status : fsdp->replicas->status;
 }
 
-/* Waits for all weights that are being gathered, and marks all slots as free. The caller then
- * changes the masters, from which the weights must be gathered again. If trained is 1, leaves out
- * frozen units. */
-static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t trained)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t trained)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -8695,84 +8815,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, con
     return dpari_post(fsdp->shard, &call, work);
 }
 
-/* ---- addresses ------------------------------------------------------------------------------- */
-
-static int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
-{
-    return fsdp != NULL && u >= 0 && u < fsdp->units;
-}
-
-static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
-{
-    const int64_t at = dpari_fsdp_weights_whole(&fsdp->desc)
-                           ? fsdp->unit[slot].shard_at * fsdp->shard->size
-                           : slot * fsdp->largest;
-    return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
-}
-
-static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
-{
-    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc)
-                           ? fsdp->unit[bucket].trained_at * fsdp->shard->size
-                           : bucket * fsdp->largest_trained;
-    return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
-}
-
-/* Returns the bytes from the beginning of a whole unit to this rank's shard. */
-static int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type)
-{
-    return fsdp->unit[u].flat.shard * fsdp->shard->rank * dpar_type_bytes(type);
-}
-
-static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *fsdp, int32_t u)
-{
-    if (dpari_fsdp_inside(&fsdp->desc)) {
-        return dpari_fsdp_slot_at(fsdp, u) + dpari_fsdp_own(fsdp, u, fsdp->desc.compute_type);
-    }
-    return fsdp->master + fsdp->unit[u].shard_at * dpar_type_bytes(fsdp->desc.type);
-}
-
-/* Returns the address of this rank's shard of unit u's reduced gradients. Sets *type to its type.
- */
-static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
-{
-    if (dpari_fsdp_gradients_whole(&fsdp->desc)) {
-        *type = fsdp->desc.gradient_type;
-        return dpari_fsdp_bucket_at(fsdp, u) + dpari_fsdp_own(fsdp, u, *type);
-    }
-    *type = dpari_wide_type(fsdp->desc.type);
-    return fsdp->sums + fsdp->unit[u].trained_at * dpar_type_bytes(*type);
-}
-
-/* Returns the same address as dpari_fsdp_reduced_at. If the gradients only count as 0, sets their
- * memory to 0. */
-static unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
-{
-    dpari_fsdp_unit *unit = &fsdp->unit[u];
-    unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
-    const int64_t bytes = unit->flat.shard * dpar_type_bytes(*type);
-    /* zeroes the whole unit, because later passes add to all of it */
-    if (unit->fresh && dpari_fsdp_gradients_whole(&fsdp->desc)) {
-        (void)dpari_do_copy(fsdp->shard, dpari_fsdp_bucket_at(fsdp, u), NULL,
-                            bytes * fsdp->shard->size);
-    } else if (unit->fresh) {
-        (void)dpari_do_copy(fsdp->shard, at, NULL, bytes);
-    }
-    unit->fresh = 0;
-    return at;
-}
-
-static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
-{
-    return fsdp->moment[k] +
-           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
-}
-
-/* Returns the index of the first element of this rank's shard among the elements of all units. */
-static uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
-{
-    return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
-}
+/* ---- parameters ----------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i)
 {
@@ -9328,6 +9371,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     return fsdp->status;
 }
 
+/* ==== train/fsdp_step.c ==== */
+
 /* Computes the sum of squares of this rank's gradients in fsdp->squares, and waits for it. Leaves
  * out parameters i with duplicate[i], unless duplicate is NULL. */
 static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp, const uint8_t *duplicate)
@@ -9496,7 +9541,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp)
     return dpari_fsdp_forget(fsdp, 0);
 }
 
-/* ---- state ----------------------------------------------------------------------------------- */
+/* ==== train/fsdp_state.c ==== */
+
+/* Lists the values that must be equal on all ranks in dpar_fsdp_load. */
+static DPARI_COLD void dpari_fsdp_facts_load(dpari_facts *facts, const void *given)
+{
+    const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
+    dpari_fsdp_facts_place(facts, g);
+    dpari_fact(facts, "the number of ranks that saved", 0, g->ranks);
+    dpari_fact(facts, "the number of steps", 0, g->steps);
+}
 
 /* True if there is such an array of unit u now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *fsdp, int32_t array, int32_t u)

@@ -215,8 +215,16 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
  * Local. O(elements / ranks). Fails with DPAR_E_ARG if there is no such parameter, values is NULL
  * or a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *fsdp, int32_t i, const void *values);
+/* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
+ * of the parameter.
+ *
+ * piece: set to the piece. piece->in_shard is relative to the address that dpar_fsdp_state returns
+ *        for the parameter's unit. May be NULL.
+ *
+ * Local. O(1). */
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
 
-/* ---- a step ---- */
+/* ---- a pass ---- */
 
 /* Marks all gradients as 0. Call it before the backward of a step's first micro-batch. It does not
  * touch their memory: a pass later overwrites or zeroes the gradients of each unit that it reaches.
@@ -274,106 +282,6 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
  * ready, unless it is frozen. Other errors are those of comm.h. A pass that failed has also ended.
  */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *fsdp);
-/* Updates the weights by one step of the optimizer, after the norm of all gradients was computed.
- *
- * update: rate, clip and others (update.h). Sets its norm.
- *
- * Returns DPAR_SKIPPED if a gradient is NaN or infinite. Weights, moments and the number of steps
- * are then unchanged on all ranks.
- *
- * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is in progress or a number of the update is out of its domain. Fails with
- * DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different numbers or only some
- * ranks failed with DPAR_E_ARG. Other errors are those of comm.h. */
-DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
-/* Does the first half of dpar_fsdp_update: sets update->norm and update->scale. Squares are summed
- * in f64, first over this rank's shards, then over the ranks in rank order. Returns DPAR_SKIPPED if
- * the norm is not finite. Collective, costs and fails like dpar_fsdp_update.
- *
- * If a rank has several fsdp objects, such as one for experts, call it for each of them. The norm
- * of the model is the root of the sum of the squared norms. */
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
-/* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
- *
- * rate:   learning rate.
- * factor: gradients are multiplied by it (update->scale).
- *
- * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
-DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
-/* Tells the fsdp that you changed masters through dpar_fsdp_state, and counts a step. The next
- * unshard of each unit gathers its weights again. All ranks call it after the change.
- *
- * Local. O(units), and waits for weights that are being gathered. Fails with DPAR_E_ARG if a pass
- * is in progress. */
-DPAR_API dpar_status dpar_fsdp_changed(dpar_fsdp *fsdp);
-
-/* ---- state ---- */
-
-/* Arrays of which each rank has a shard: those of a checkpoint, and the reduced gradients. */
-enum {
-    DPAR_FSDP_MASTER,
-    DPAR_FSDP_MOMENT_1,
-    DPAR_FSDP_MOMENT_2,
-    DPAR_FSDP_ARRAY_COUNT, /* the largest number of arrays in a checkpoint */
-    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAY_COUNT
-};
-
-/* Returns this rank's shard of an array of a unit. Returns NULL, with 0 elements and
- * DPAR_TYPE_NONE, if there is no such unit, the optimizer has no such array, or the unit is frozen
- * and the array is not DPAR_FSDP_MASTER. dpar_fsdp_piece
- * reports where a parameter is in the shard.
- *
- * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
- * elements: set to the number of elements, including the padding, which is 0. May be NULL.
- * type:     set to the type of the elements. May be NULL.
- *
- * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of all ranks of one
- * replica, and the number of steps that were done.
- *
- * DPAR_FSDP_GRADIENT selects the reduced gradients, which are available from the end of a pass to
- * the next dpar_fsdp_zero. Use them for norms that weight parameters differently, or for sums over
- * other communicators.
- *
- * Local. O(1), except that gradients that count as 0 are zeroed here. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t unit,
-                               int64_t *elements, int32_t *type);
-/* Finds the piece of parameter i in this rank's shard. Returns 1, or 0 if the shard has no element
- * of the parameter.
- *
- * piece: set to the piece. piece->in_shard is relative to the address that dpar_fsdp_state returns
- *        for the parameter's unit. May be NULL.
- *
- * Local. O(1). */
-DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece);
-/* Describes a unit as an array of one dim on ranks first .. first + ranks - 1, divided like its
- * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
- * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
- *
- * For a full checkpoint, gather the shards of each unit and array with dpar_gather, and keep only
- * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.
- *
- * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t unit, int32_t first,
-                                      int32_t ranks, dpar_layout *layout, dpar_why *why);
-/* Reads a part of a saved shard. It is your callback. The part is elements first .. first + count -
- * 1 of the shard of unit u in an array, as rank `rank` of the saving job wrote it. Write the part
- * to `to`. Return a negative status if that fails. */
-typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t u, int32_t rank,
-                                               int64_t first, int64_t count, void *to);
-/* Loads a checkpoint that was saved by any number of ranks. Each rank reads each element of its
- * shards once. With the same options and number of ranks, training continues with the same bits as
- * if it had not stopped.
- *
- * ranks: number of ranks that saved it.
- * steps: number of steps that were done when it was saved.
- *
- * Collective over comm and replicas. Compares `ranks` and `steps` with small collectives. Fails
- * with DPAR_E_ARG if a pass is in progress and with DPAR_E_MISMATCH if ranks passed different
- * numbers. A failure on one rank is reported on all. Part of the state may then have been replaced,
- * so that you must load again. */
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *fsdp, int32_t ranks, int64_t steps,
-                                    dpar_fsdp_read_callback read, void *ctx, dpar_why *why);
-
 /* Frees an fsdp and its memory. NULL is allowed. Waits for operations that are not complete.
  *
  * No communication, but no other rank may still be in a pass. O(units). Fails with DPAR_E_ARG if a
