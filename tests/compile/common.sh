@@ -31,6 +31,15 @@ some_of() {
     done
 }
 
+# half_of ITEM...: prints every other item, alternately (DPAR_HALF, 0 or 1), and all items nightly.
+half_of() {
+    if [ "${DPAR_PARTS_OF:-1}" -eq 1 ]; then
+        printf '%s\n' "$@"
+    else
+        DPAR_PARTS_OF=2 DPAR_PART=${DPAR_HALF:-0} some_of "$@"
+    fi
+}
+
 # one_mpi MPI...: prints the MPIs of this run. A push takes one of the installed ones where both would give the
 # same result, chosen by DPAR_MPI (0 or 1).
 one_mpi() {

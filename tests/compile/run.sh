@@ -56,12 +56,12 @@ EOF
 }
 example > "$work/example.c"
 usual_library "$work/dpar.a" -O2
-some=$(some_of collectives:processes collectives:processes:19-20 messages:processes several:processes errors:processes \
+some=$(half_of $(some_of collectives:processes collectives:processes:19-20 messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
-    halo_cgrid:processes:1-6 halo_cgrid:threads:2)
-whole=$(some_of p2p teams types move spatial halo_exchange grid halo_more points points_part points_lists points_move neighbours particles particles_errors pencil halo_check doctor_ranks ddp fsdp tensor sequence ulysses window_attention \
-    expert pipeline gpt wire)
+    halo_cgrid:processes:1-6 halo_cgrid:threads:2))
+whole=$(half_of $(some_of p2p teams types move spatial halo_exchange grid halo_more points points_part points_lists points_move neighbours particles particles_errors pencil halo_check doctor_ranks ddp fsdp tensor sequence ulysses window_attention \
+    expert pipeline gpt wire))
 # only what this part runs; the last two are used below in every part
 in_pairs build $(printf '%s\n' $some $whole example large halo_exchange | sed 's/:.*//' | sort -u)
 try timeout 60 "$work/example"
@@ -73,7 +73,7 @@ for name in $whole; do
     try timeout 300 "$work/$name"
 done
 if [ "$(uname -s)" = Linux ]; then
-    on_device=$(some_of tensor sequence ulysses window_attention ddp ddp_codes ddp_arrays zero1 fsdp pipeline spatial expert move)
+    on_device=$(half_of $(some_of tensor sequence ulysses window_attention ddp ddp_codes ddp_arrays zero1 fsdp pipeline spatial expert move))
     in_pairs build_device $on_device
     for name in $on_device; do
         echo "== $name, a device's memory"

@@ -117,9 +117,9 @@ build() {
 nvcc() { # architecture and more arguments; -x cu also links with objects
     try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -arch="$@"
 }
-# A push takes each second program, alternately.
+# A push takes every fourth program, alternately.
 nvcc_programs=$(set -- $examples gpu_halo gpu_bus gpu_kernels strategies
-    [ "${DPAR_PARTS_OF:-1}" -eq 1 ] && echo "$*" || DPAR_PARTS_OF=2 some_of "$@")
+    some_of "$@")
 source_of() { ls "apps/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
 # Once for all programs: the kernels of dpar_cuda.h; dpar.h with dpar_nccl.h, which loads NCCL or is linked with it.
 nvcc_part() {
@@ -348,7 +348,7 @@ one() {
     strict) # all orders of pipelines, and the other strategies, as if NCCL has one channel
         export FAKE_CUDA_GUARD=0 FAKE_NCCL_STRICT=1
         for n in 1 2 3 4; do run "pipeline, $n ranks, messages in batches" "$bin/pipeline" processes $n; done
-        for each in $rank_tests; do
+        for each in $(half_of $rank_tests); do
             [ "$each" = pipeline ] || run "$each, messages in batches" "$bin/$each" processes $((2 + seed))
         done
         ;;
@@ -359,8 +359,9 @@ items=
 case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7 ring:7 launchers:0' ;; esac
 case " $programs " in
 *' planet '*)
-    for name in $rank_tests; do items="$items $name:0 $name:2"; done
-    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 ulysses:4 window_attention:4 examples:0 examples:1 gpt:0 gpt:1 several:1" # 4 ranks, of which some have no tokens
+    # a push runs every other item, alternately
+    for name in $(half_of $rank_tests); do items="$items $name:0 $name:2"; done
+    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) $(half_of sequence:4 examples:0 ulysses:4 examples:1 gpt:0 gpt:1 window_attention:4 several:1)" # 4 ranks, of which some have no tokens
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac
