@@ -171,8 +171,8 @@ static void multiply(const float *w, int64_t rows, int64_t columns, const float 
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The tensors of a checkpoint, in its order. Each is there once per layer, [layers][rows][columns],
- * unless it is one of EMBEDDING, NORM_LAST and LOGITS. */
+/* The tensors of a checkpoint, in its order. All but EMBEDDING, NORM_LAST, ROTATION and LOGITS have
+ * a matrix for each layer: [layers][rows][columns]. */
 enum {
     EMBEDDING,
     NORM_ATTENTION,
@@ -185,7 +185,7 @@ enum {
     DOWN,
     UP,
     NORM_LAST,
-    ROTATION, /* tables that nobody reads any more */
+    ROTATION, /* tables of sines and cosines, which are computed here instead */
     LOGITS,
     TENSORS
 };
@@ -242,8 +242,8 @@ static float random_at(uint64_t seed, int64_t i)
     return (float)(x >> 40) / 8388608.0f - 1.0f;
 }
 
-/* Copies or makes `count` numbers of a tensor, from place `at` on. Random matrices are so large
- * that each layer changes a token as much as it keeps. */
+/* Copies `count` numbers of a tensor from place `at` on, or makes random ones. Random matrices are
+ * large and the embedding is small, because otherwise a model would only repeat its last token. */
 static void read_numbers(const source *from, int which, int64_t at, int64_t count, float *to)
 {
     const tensor *t = &from->tensors[which];
@@ -297,8 +297,8 @@ static int check_sizes(const sizes *m, const char *where)
     }
     if (m->heads % m->groups != 0 || m->width % (2 * m->heads) != 0) {
         snprintf(text, sizeof text,
-                 "%.99s: width is %d, heads %d, groups %d, but groups must divide heads, and each "
-                 "head needs an even number of the width",
+                 "%.99s: width is %d, heads %d, groups %d, but groups must divide heads, and "
+                 "width / heads must be an even number",
                  where, m->width, m->heads, m->groups);
         return complain(text, NULL);
     }
@@ -318,8 +318,8 @@ static int read_header(const char *path, const void *file, int64_t bytes, sizes 
     memcpy(word, file, sizeof word);
     if (word[0] == 0x616b3432) {
         snprintf(text, sizeof text,
-                 "%.99s is in version %d of the format, but only version 0 is read: export.py "
-                 "--version 0",
+                 "%.99s is in version %d of the format, but only version 0 can be read: export "
+                 "it with --version 0",
                  path, (int)word[1]);
         return complain(text, NULL);
     }
@@ -397,13 +397,13 @@ static int write_checkpoint(const char *path, const sizes *m, const source *from
 typedef struct llama {
     sizes all;
     dpar_comm *comm;
-    dpar_heads_share heads;    /* own heads */
-    int64_t qkv_rows;          /* own rows of the fused query-key-value matrix */
-    int64_t first_unit, units; /* own units of the MLP */
-    int64_t first_token, tokens;
-    int64_t head;    /* numbers of a head */
-    int64_t numbers; /* size of `memory` */
-    float *memory;   /* all arrays up to `logits` */
+    dpar_heads_share heads;      /* own heads */
+    int64_t qkv_rows;            /* own rows of the fused query-key-value matrix */
+    int64_t first_unit, units;   /* own units of the MLP */
+    int64_t first_token, tokens; /* own tokens of the vocabulary */
+    int64_t head;                /* width of a head */
+    int64_t numbers;             /* size of `memory`, in floats */
+    float *memory;               /* holds the arrays from norm_attention to logits */
     float *norm_attention, *norm_mlp, *norm_last;
     float *qkv;           /* [layers][qkv_rows][width]: own queries, keys, values */
     float *projection;    /* [layers][width][own queries x head] */
@@ -415,7 +415,7 @@ typedef struct llama {
     float *cosine, *sine; /* [length][head / 2], the rotations of positions */
     float *normed, *rows, *attended, *scores, *logits;
     float *x;   /* [width], equal on all ranks; in registered memory */
-    float *sum; /* [width], what the ranks add; in registered memory */
+    float *sum; /* [width], this rank's part of a sum; in registered memory */
 } llama;
 
 /* Returns an array of the model's memory, or NULL as long as the memory is only counted. */
@@ -526,7 +526,9 @@ static void llama_make(dpar_comm *comm, const sizes *all, const source *from, ll
                       ? DPAR_OK
                       : DPAR_E_MEMORY);
 #ifdef MADV_HUGEPAGE
-    (void)madvise(memory, (size_t)m->numbers * sizeof(float), MADV_HUGEPAGE); /* twice as fast */
+    /* A token reads all weights, so most of the time would pass in misses of the page tables: huge
+     * pages make it twice as fast. */
+    (void)madvise(memory, (size_t)m->numbers * sizeof(float), MADV_HUGEPAGE);
 #endif
     m->memory = (float *)memory;
     place_arrays(m);

@@ -107,7 +107,7 @@ refused 2 "cannot be read: '$work/none'" "$work/none"
 refused 2 'cannot be read' "$work"
 refused 2 'width is' README.md
 refused 2 'groups must divide heads' --groups 4
-refused 2 'even number' --width 30 --heads 10
+refused 2 'must be an even number' --width 30 --heads 10
 refused 2 'a file is named' "$file" --vocab 9
 refused 2 'a file is named' "$file" --write "$work/again"
 refused 2 'cannot be written' $small --write "$work/none/here"
