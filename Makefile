@@ -13,7 +13,7 @@ ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
 	$(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
-APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/train_gpt
+APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/llama $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
 	$(B)/overlap $(B)/host_kernels $(B)/scale
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
@@ -36,7 +36,7 @@ help:
 	@echo '                MPICC=...) build/doctor_mpi, the doctor for jobs on several nodes'
 	@echo 'make man        build/man/plan.1, ...: what the commands say by --help'
 	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg build/fem'
-	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
+	@echo '                build/unet build/llama build/train_gpt; make build/lbm: the Fortran one (gfortran)'
 	@echo 'make headers    regenerate the headers from src/; make sizes: their sizes; make dpar_all.h: all in one'
 	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
 	@echo 'make playground regenerate docs/playground/index.html, the page (clang, wasm-ld)'
@@ -161,6 +161,8 @@ $(B)/mg: apps/mg.c apps/start.h helpers/options.h $(B)/libdpar.a
 $(B)/fem: apps/fem.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/unet: apps/unet.c apps/start.h helpers/options.h $(B)/libdpar.a
+	$(LINK)
+$(B)/llama: apps/llama.c helpers/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
 	$(LINK)
