@@ -103,6 +103,19 @@ must --ranks 4 --pp 2 $small --quiet --check --zero 3 --bf16
 # numbers, copies are equal
 must --ranks 4 --dp 4 --replicas 2 $small --quiet --check --zero 2 --pure-bf16
 must --ranks 3 --tp 3 --heads 6 $small --width 36 --quiet --check --zero 1 --pure-bf16
+
+# a step with infinite gradients is skipped as a whole on all ranks: the result equals that of one rank, which skips it,
+# too; and with the same step as the last one, the checkpoint has the numbers of the step before
+for how in '--ranks 2 --dp 2' '--ranks 2 --zero 1 --bf16' '--ranks 4 --pp 2 --dp 2 --zero 3 --schedule dualpipe' \
+    '--ranks 4 --tp 2 --cp 2 --sp --experts 4 --ep 2 --zero 2'; do
+    must $how $small --quiet --check --overflow 5
+    must $how $small --save "$work/before" --every 5 --steps 5
+    must $how $small --resume "$work/before" --overflow 5 --steps 6 --save "$work/skipped"
+    grep -q '^step *6 .* skipped, because a gradient is not finite' "$work/out" ||
+        { echo "no step was skipped: $how"; cat "$work/out"; bad=1; }
+    tail -c +257 "$work/before" > "$work/numbers"
+    tail -c +257 "$work/skipped" | cmp - "$work/numbers" || { echo "a skipped step changed numbers: $how"; bad=1; }
+done
 losses() { awk '$1 == "step" { print $2, $4 }' "$work/out"; }
 
 # a capacity has an effect: with half of an even share the losses differ
