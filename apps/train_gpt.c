@@ -85,7 +85,10 @@ typedef struct store {
                                   same part, or NULL */
     dpar_ddp *ddp;
     dpar_fsdp *fsdp;
-    gpt_real *array[ARRAYS]; /* of a ddp: weights and moments, in the order of DPAR_FSDP_MASTER */
+    gpt_real *array[ARRAYS]; /* of a ddp: weights and moments, in the order of DPAR_FSDP_MASTER,
+                                each with the places and the padding of its gradients */
+    gpt_real *gradients;     /* of a ddp */
+    int64_t length;          /* elements of each of these arrays */
     dpar_optimizer optimizer;
     int64_t steps;
     int32_t ends;                /* ranks of a pipeline that have it: 2 for the table, if both ends
@@ -364,6 +367,11 @@ static int32_t stage_layers(const trainer *self, int32_t stage, int32_t *last)
     return place == 0 ? 0 : 1 + place * blocks / stages;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t whole_count(const gpt_parameter *shape)
 {
     int64_t n = 1;
@@ -442,7 +450,6 @@ static void list_parameters(trainer *self)
 static dpar_status open_ddp(trainer *self, store *held)
 {
     dpar_ddp_desc desc;
-    int64_t sum = 0;
     int32_t i;
     dpar_status st;
     memset(&desc, 0, sizeof desc);
@@ -461,19 +468,28 @@ static dpar_status open_ddp(trainer *self, store *held)
     if (desc.memory == NULL) {
         return DPAR_E_MEMORY;
     }
+    st = dpar_ddp_make(held->all, &desc, &held->ddp, &self->why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    held->gradients = (gpt_real *)dpar_ddp_gradient(held->ddp, 0, NULL);
+    for (i = 0; i < held->params; i++) { /* later parameters have lower addresses */
+        gpt_real *at = (gpt_real *)dpar_ddp_gradient(held->ddp, i, NULL);
+        held->gradients = at < held->gradients ? at : held->gradients;
+    }
     for (i = 0; i < held->params; i++) {
-        held->of[i].start = sum;
-        sum += held->numel[i];
+        held->of[i].start = (gpt_real *)dpar_ddp_gradient(held->ddp, i, NULL) - held->gradients;
+        held->length = larger(held->length, held->of[i].start + held->numel[i]);
     }
     for (i = 0; i < ARRAYS; i++) {
-        held->array[i] = (gpt_real *)take(self, sum * (int64_t)sizeof(gpt_real));
+        held->array[i] = (gpt_real *)take(self, held->length * (int64_t)sizeof(gpt_real));
         if (held->array[i] == NULL) {
             return DPAR_E_MEMORY;
         }
-        gpt_zero(self->model, held->array[i], sum);
+        gpt_zero(self->model, held->array[i], held->length);
     }
-    self->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
-    return dpar_ddp_make(held->all, &desc, &held->ddp, &self->why);
+    self->registered += held->length * (int64_t)sizeof(gpt_real); /* the gradients */
+    return DPAR_OK;
 }
 
 static dpar_fsdp_desc fsdp_options(const trainer *self, const store *held)
@@ -998,11 +1014,6 @@ static dpar_status make_list(trainer *self)
     return DPAR_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The recording of --trace, which uses the callbacks above. */
 #include "train_trace.h"
 
@@ -1117,7 +1128,7 @@ static dpar_status norm_of(trainer *self, dpar_update *step)
             continue;
         }
         memset(&one, 0, sizeof one);
-        one.duplicate = held->duplicate;
+        one.duplicate = self->options->tp > 1 ? held->duplicate : NULL;
         if (held->ddp != NULL) {
             st = dpar_ddp_norm(held->ddp, &one);
             ranks *= held->all->size;
@@ -1138,33 +1149,28 @@ static dpar_status norm_of(trainer *self, dpar_update *step)
     return isfinite(step->norm) ? DPAR_OK : DPAR_SKIPPED;
 }
 
-static dpar_status update_store(trainer *self, store *held, const dpar_update *update)
+static dpar_status update_store(const trainer *self, store *held, const dpar_update *update)
 {
-    int32_t i;
-    dpar_status st = DPAR_OK;
+    dpar_optimizer_piece piece;
+    dpar_mem_optimize desc;
     if (held->fsdp != NULL) {
         return dpar_fsdp_step(held->fsdp, update->rate, update->scale);
     }
     held->steps++;
-    for (i = 0; i < held->params && st == DPAR_OK; i++) {
-        dpar_optimizer_piece piece;
-        dpar_mem_optimize desc;
-        memset(&piece, 0, sizeof piece);
-        memset(&desc, 0, sizeof desc);
-        piece.weight = held->array[DPAR_FSDP_MASTER] + held->of[i].start;
-        piece.gradient = dpar_ddp_gradient(held->ddp, i, NULL);
-        piece.m = held->array[DPAR_FSDP_MOMENT_1] + held->of[i].start;
-        piece.v = held->array[DPAR_FSDP_MOMENT_2] + held->of[i].start;
-        piece.weight_type = piece.gradient_type = GPT_TYPE;
-        piece.count = held->numel[i];
-        desc.optimizer = &held->optimizer;
-        desc.piece = &piece;
-        desc.step = held->steps;
-        desc.rate = update->rate;
-        desc.factor = update->scale;
-        st = self->of_layers.optimize(self->mem.ctx, &desc);
-    }
-    return st;
+    memset(&piece, 0, sizeof piece);
+    memset(&desc, 0, sizeof desc);
+    piece.weight = held->array[DPAR_FSDP_MASTER];
+    piece.gradient = held->gradients;
+    piece.m = held->array[DPAR_FSDP_MOMENT_1];
+    piece.v = held->array[DPAR_FSDP_MOMENT_2];
+    piece.weight_type = piece.gradient_type = GPT_TYPE;
+    piece.count = held->length; /* the padding stays 0 */
+    desc.optimizer = &held->optimizer;
+    desc.piece = &piece;
+    desc.step = held->steps;
+    desc.rate = update->rate;
+    desc.factor = update->scale;
+    return self->of_layers.optimize(self->mem.ctx, &desc);
 }
 
 /* The learning rate: a linear warm-up, then half a cosine down to a tenth. */
