@@ -18,7 +18,8 @@
  *
  * dpar is used in `lay_mesh` and `open_comms` (dpar_mesh_init, dpar_comm_split_axes), `open_ddp`
  * and `open_fsdp` (dpar_ddp_make, dpar_fsdp_make), `make_list` (dpar_schedule_generate,
- * dpar_schedule_lower), `open_pipeline` (dpar_pipeline_make), and `step_once` (dpar_pipeline_run).
+ * dpar_schedule_lower), `open_pipeline` (dpar_pipeline_make), `norm_of` (dpar_ddp_norm,
+ * dpar_fsdp_norm), and `step_once` (dpar_pipeline_run).
  *
  * train_gpt.cu is this file for GPUs, with weights, gradients, optimizer state and activations in
  * the memory of one device for each rank.
@@ -1247,6 +1248,22 @@ static dpar_status step_once(trainer *self, int64_t step, double *loss, dpar_upd
     return lost == DPAR_OK ? st : lost;
 }
 
+/* Bytes of the weights of the largest layer, converted from bf16; 0 if they need no conversion. */
+static int64_t wide_bytes(const trainer *self)
+{
+    int64_t most = 0;
+    int32_t layer, slot;
+    gpt_parameter shape;
+    for (layer = 0; layer < self->layers && self->options->bf16; layer++) {
+        int64_t sum = 0;
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            sum += gpt_parameter_of(self->model, layer, slot, &shape) ? shape.numel : 0;
+        }
+        most = larger(most, sum * (int64_t)sizeof(gpt_real));
+    }
+    return most;
+}
+
 /* Checkpoints and the planner's prediction, which use the trainer above. */
 #include "train_files.h"
 #include "train_plan.h"
@@ -1304,22 +1321,13 @@ static dpar_status open_rooms(trainer *self)
     const int64_t between =
         (int64_t)self->model->own * self->config.width * (int64_t)sizeof(gpt_real);
     const int64_t micros = self->options->micros;
-    int64_t wide = 0;
-    int32_t layer, slot;
     gpt_parameter shape;
-    for (layer = 0; layer < self->layers; layer++) {
-        int64_t sum = 0;
-        for (slot = 0; slot < GPT_SLOTS; slot++) {
-            sum += gpt_parameter_of(self->model, layer, slot, &shape) ? shape.numel : 0;
-        }
-        wide = self->options->bf16 ? larger(wide, sum) : 0;
-    }
     if (gpt_parameter_of(self->model, 0, GPT_TABLE, &shape)) {
         self->tied_count = shape.numel;
     }
     self->between[0] = (gpt_real *)take(self, between);
     self->between[1] = (gpt_real *)take(self, between);
-    self->wide = (gpt_real *)take(self, wide * (int64_t)sizeof(gpt_real));
+    self->wide = (gpt_real *)take(self, wide_bytes(self));
     self->tied = self->stores[TABLE].params > 0
                      ? (gpt_real *)take(self, self->tied_count * (int64_t)sizeof(gpt_real))
                      : NULL;
@@ -1495,7 +1503,7 @@ static void print_planned(double planned, double measured)
 }
 
 /* Prints memory and time as measured and as planned. Returns 1 on failure. */
-static int compare_plan(trainer *self, const result *results, double seconds, double bytes)
+static int compare_plan(trainer *self, const result *results, const forecast *expected)
 {
     int64_t most[3];
     most[0] = self->registered;
@@ -1508,9 +1516,9 @@ static int compare_plan(trainer *self, const result *results, double seconds, do
         printf("memory of the rank that has most: %.3f MB, of them weights, gradients and "
                "optimizer %.3f, activations and messages %.3f, else scratch",
                (double)most[0] / 1e6, (double)most[1] / 1e6, (double)most[2] / 1e6);
-        print_planned(bytes / 1e6, (double)most[0] / 1e6);
+        print_planned(expected->bytes / 1e6, (double)most[0] / 1e6);
         printf("step: %.3f ms on average, %.3f at best", results->mean * 1e3, results->best * 1e3);
-        print_planned(seconds * 1e3, results->mean * 1e3);
+        print_planned(expected->seconds * 1e3, results->mean * 1e3);
     }
     return 0;
 }
@@ -1520,12 +1528,13 @@ static int compare_plan(trainer *self, const result *results, double seconds, do
 static int train(dpar_comm *world, const settings *options, result *results, int whole)
 {
     trainer *self = (trainer *)calloc(1, sizeof *self);
-    double seconds = 0.0, bytes = 0.0;
+    forecast expected;
     int bad;
     dpar_status st;
     if (self == NULL) {
         return complain("no memory for the trainer", NULL) - 1;
     }
+    memset(&expected, 0, sizeof expected);
     self->options = options;
     self->world = world;
     self->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
@@ -1549,8 +1558,8 @@ static int train(dpar_comm *world, const settings *options, result *results, int
         fflush(stdout);
     }
     if (bad == 0) {
-        bad = (!options->quiet && plan(self, &seconds, &bytes)) || go(self, results) ||
-              compare_plan(self, results, seconds, bytes) ||
+        bad = (!options->quiet && plan(self, &expected)) || go(self, results) ||
+              compare_plan(self, results, &expected) ||
               (options->trace != NULL && write_trace(self)) ||
               (whole && gather_whole(self, results));
     }
