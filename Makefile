@@ -164,7 +164,7 @@ $(B)/unet: apps/unet.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/llama: apps/llama.c helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
+$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_rates.h apps/train_trace.h $(B)/libdpar.a
 	$(LINK)
 $(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
 	$(LINK)

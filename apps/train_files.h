@@ -152,7 +152,7 @@ static void head_of(const trainer *self, int64_t *head)
     head[n++] = (int64_t)self->options->batch;
     head[n++] = (int64_t)self->options->seed;
     head[n++] = (int64_t)self->options->hash;
-    head[n] = self->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
+    head[n] = self->whole; /* HEAD - 3: skipped steps, HEAD - 2: steps, HEAD - 1: checksum */
 }
 
 /* The worst exit code of all ranks. Collective. */
@@ -178,6 +178,7 @@ static int save(trainer *self, int64_t steps)
     memset(&stored, 0, sizeof stored);
     snprintf(name, sizeof name, "%s.new", self->options->save);
     head_of(self, head);
+    head[HEAD - 3] = self->skipped;
     head[HEAD - 2] = steps;
     if (self->world->rank == 0) {
         stored.file = fopen(name, "wb");
@@ -195,7 +196,7 @@ static int save(trainer *self, int64_t steps)
           dpar_all_reduce(self->world, &stored.sum, &stored.sum, 1, DPAR_U64, DPAR_SUM, NULL) !=
               DPAR_OK;
     if (self->world->rank == 0 && !bad) {
-        head[HEAD - 1] = (int64_t)mix(stored.sum, (uint64_t)steps);
+        head[HEAD - 1] = (int64_t)mix(stored.sum + (uint64_t)self->skipped, (uint64_t)steps);
         stored.file = fopen(name, "r+b");
         bad = stored.file == NULL || fwrite(head, 8, HEAD, stored.file) != HEAD;
         bad |= stored.file != NULL && fclose(stored.file) != 0;
@@ -208,8 +209,9 @@ static int save(trainer *self, int64_t steps)
     return 0;
 }
 
-/* Checks that a checkpoint is complete and fits this model. Returns NULL, or what is wrong. */
-static const char *inspect(const trainer *self, FILE *file, int64_t *steps)
+/* Checks that a checkpoint is complete and fits this model, and reads its numbers of steps. Returns
+ * NULL, or what is wrong. */
+static const char *inspect(const trainer *self, FILE *file, int64_t *steps, int64_t *skipped)
 {
     static const char *const what[] = {"blocks", "width",  "heads", "groups",     "hidden",
                                        "length", "untied", "gelu",  "layer-norm", "experts",
@@ -243,7 +245,8 @@ static const char *inspect(const trainer *self, FILE *file, int64_t *steps)
         return text;
     }
     *steps = head[HEAD - 2];
-    if ((int64_t)mix(sum, (uint64_t)*steps) != head[HEAD - 1]) {
+    *skipped = head[HEAD - 3];
+    if ((int64_t)mix(sum + (uint64_t)*skipped, (uint64_t)*steps) != head[HEAD - 1]) {
         return "damaged: the checksum differs in";
     }
     return NULL;
@@ -279,11 +282,11 @@ static int resume(trainer *self)
     FILE *file = fopen(self->options->resume, "rb");
     const char *wrong = NULL;
     reading source;
-    int64_t steps = 0;
+    int64_t steps[2] = {0, 0}; /* in all, and those that were skipped */
     int32_t k, array, i;
     dpar_status st = DPAR_OK;
     if (self->world->rank == 0 || file == NULL) {
-        wrong = file == NULL ? strerror(errno) : inspect(self, file, &steps);
+        wrong = file == NULL ? strerror(errno) : inspect(self, file, &steps[0], &steps[1]);
         if (wrong != NULL) {
             (void)complain(wrong, self->options->resume);
         }
@@ -293,16 +296,16 @@ static int resume(trainer *self)
     source.stored.file = file;
     source.stored.whole = self->whole;
     if (anyone(self->world, wrong != NULL) ||
-        dpar_broadcast(self->world, &steps, 1, DPAR_I64, 0, NULL) != DPAR_OK) {
+        dpar_broadcast(self->world, steps, 2, DPAR_I64, 0, NULL) != DPAR_OK) {
         return 2;
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         store *held = &self->stores[k];
         source.held = held;
-        st = held->fsdp != NULL
-                 ? dpar_fsdp_load(held->fsdp, 1, steps, read_shard, &source, &self->why)
-                 : st;
-        held->steps = steps;
+        st = held->fsdp != NULL ? dpar_fsdp_load(held->fsdp, 1, steps[0] - steps[1], read_shard,
+                                                 &source, &self->why)
+                                : st;
+        held->steps = steps[0] - steps[1];
         for (array = 0; array < ARRAYS && held->ddp != NULL; array++) {
             for (i = 0; i < held->params; i++) {
                 const parameter *entry = &held->of[i];
@@ -319,7 +322,8 @@ static int resume(trainer *self)
         }
     }
     fclose(file);
-    self->first_step = steps;
+    self->first_step = steps[0];
+    self->skipped = steps[1];
     return anyone(self->world, st != DPAR_OK || source.stored.bad);
 }
 

@@ -18,7 +18,8 @@
  *
  * dpar is used in `lay_mesh` and `open_comms` (dpar_mesh_init, dpar_comm_split_axes), `open_ddp`
  * and `open_fsdp` (dpar_ddp_make, dpar_fsdp_make), `make_list` (dpar_schedule_generate,
- * dpar_schedule_lower), `open_pipeline` (dpar_pipeline_make), and `step_once` (dpar_pipeline_run).
+ * dpar_schedule_lower), `open_pipeline` (dpar_pipeline_make), `norm_of` (dpar_ddp_norm,
+ * dpar_fsdp_norm), and `step_once` (dpar_pipeline_run).
  *
  * train_gpt.cu is this file for GPUs, with weights, gradients, optimizer state and activations in
  * the memory of one device for each rank.
@@ -53,7 +54,7 @@ static inline int complain(const char *what, const char *word);
 #include "start.h"
 #endif
 
-enum { MOST_LAYERS = 130, MOST_COMMS = 16, ARRAYS = 3 };
+enum { MOST_LAYERS = 130, MOST_COMMS = 16, ARRAYS = 3, MOST_SKIPPED = 10 };
 
 /* ---- the state of a rank --------------------------------------------------------------------- */
 
@@ -77,13 +78,18 @@ typedef struct store {
     int32_t units, params;
     int32_t *params_of;        /* [units] */
     int64_t *numel;            /* [params] */
+    uint8_t *duplicate;        /* [params] 1: a lower tensor-parallel rank has a copy, so that the
+                                  norm does not count it */
     parameter *of;             /* [params] */
     dpar_comm *all;            /* ZeRO 0: the ranks that share it */
     dpar_comm *shard, *across; /* ZeRO 1 to 3: the ranks that have parts of it, and those with the
                                   same part, or NULL */
     dpar_ddp *ddp;
     dpar_fsdp *fsdp;
-    gpt_real *array[ARRAYS]; /* of a ddp: weights and moments, in the order of DPAR_FSDP_MASTER */
+    gpt_real *array[ARRAYS]; /* of a ddp: weights and moments, in the order of DPAR_FSDP_MASTER,
+                                each with the places and the padding of its gradients */
+    gpt_real *gradients;     /* of a ddp */
+    int64_t length;          /* elements of each of these arrays */
     dpar_optimizer optimizer;
     int64_t steps;
     int32_t ends;                /* ranks of a pipeline that have it: 2 for the table, if both ends
@@ -124,7 +130,6 @@ typedef struct trainer {
     gpt_batch *batch;             /* [micros] */
     int32_t *ids, *sample;        /* [micros][2][tokens]; one micro-batch before it is cut */
     dpar_cross_entropy_sum *sums; /* [micros] */
-    double *squares;              /* [STORES] sums of squares of gradients */
     int64_t *began, *ended;       /* times of actions, with --trace on the host */
     struct trace *trace;          /* the same on a device, or NULL */
     void *memory[64], *plan[64];  /* memory of dpar_comm_alloc; plans in host memory */
@@ -132,7 +137,7 @@ typedef struct trainer {
     gpt_real *staged; /* host memory for values that are copied from or to a device */
     int64_t staged_count;
     int64_t registered, state_bytes, slot_bytes; /* bytes in all, in stores and in the pipeline */
-    int64_t first_step;
+    int64_t first_step, skipped; /* steps that were skipped, those before a checkpoint included */
     dpar_why why;
 } trainer;
 
@@ -363,6 +368,11 @@ static int32_t stage_layers(const trainer *self, int32_t stage, int32_t *last)
     return place == 0 ? 0 : 1 + place * blocks / stages;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t whole_count(const gpt_parameter *shape)
 {
     int64_t n = 1;
@@ -403,6 +413,7 @@ static void add_parameter(trainer *self, int32_t layer, int32_t slot, const gpt_
         entry->whole_at = whole_at;
         entry->unit = self->unit[k][layer];
         held->numel[held->params] = shape->numel;
+        held->duplicate[held->params] = shape->copy > 0;
         if (held->params_of[entry->unit] > 0) {
             entry->start = entry[-1].start + entry[-1].shape.numel;
         }
@@ -440,7 +451,6 @@ static void list_parameters(trainer *self)
 static dpar_status open_ddp(trainer *self, store *held)
 {
     dpar_ddp_desc desc;
-    int64_t sum = 0;
     int32_t i;
     dpar_status st;
     memset(&desc, 0, sizeof desc);
@@ -459,19 +469,28 @@ static dpar_status open_ddp(trainer *self, store *held)
     if (desc.memory == NULL) {
         return DPAR_E_MEMORY;
     }
+    st = dpar_ddp_make(held->all, &desc, &held->ddp, &self->why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    held->gradients = (gpt_real *)dpar_ddp_gradient(held->ddp, 0, NULL);
+    for (i = 0; i < held->params; i++) { /* later parameters have lower addresses */
+        gpt_real *at = (gpt_real *)dpar_ddp_gradient(held->ddp, i, NULL);
+        held->gradients = at < held->gradients ? at : held->gradients;
+    }
     for (i = 0; i < held->params; i++) {
-        held->of[i].start = sum;
-        sum += held->numel[i];
+        held->of[i].start = (gpt_real *)dpar_ddp_gradient(held->ddp, i, NULL) - held->gradients;
+        held->length = larger(held->length, held->of[i].start + held->numel[i]);
     }
     for (i = 0; i < ARRAYS; i++) {
-        held->array[i] = (gpt_real *)take(self, sum * (int64_t)sizeof(gpt_real));
+        held->array[i] = (gpt_real *)take(self, held->length * (int64_t)sizeof(gpt_real));
         if (held->array[i] == NULL) {
             return DPAR_E_MEMORY;
         }
-        gpt_zero(self->model, held->array[i], sum);
+        gpt_zero(self->model, held->array[i], held->length);
     }
-    self->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
-    return dpar_ddp_make(held->all, &desc, &held->ddp, &self->why);
+    self->registered += held->length * (int64_t)sizeof(gpt_real); /* the gradients */
+    return DPAR_OK;
 }
 
 static dpar_fsdp_desc fsdp_options(const trainer *self, const store *held)
@@ -600,8 +619,10 @@ static dpar_status open_stores(trainer *self)
         store *held = &self->stores[k];
         held->of = (parameter *)calloc((size_t)held->params + 1, sizeof *held->of);
         held->numel = (int64_t *)calloc((size_t)held->params + 1, sizeof *held->numel);
+        held->duplicate = (uint8_t *)calloc((size_t)held->params + 1, 1);
         held->params_of = (int32_t *)calloc((size_t)held->units + 1, sizeof *held->params_of);
-        if (held->of == NULL || held->numel == NULL || held->params_of == NULL) {
+        if (held->of == NULL || held->numel == NULL || held->duplicate == NULL ||
+            held->params_of == NULL) {
             return DPAR_E_MEMORY;
         }
     }
@@ -994,11 +1015,6 @@ static dpar_status make_list(trainer *self)
     return DPAR_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The recording of --trace, which uses the callbacks above. */
 #include "train_trace.h"
 
@@ -1087,7 +1103,8 @@ static void read_samples(trainer *self, int64_t step, double scale)
         memset(&self->batch[number], 0, sizeof self->batch[number]);
         self->batch[number].ids = ids;
         self->batch[number].targets = ids + self->model->tokens;
-        self->batch[number].scale = scale;
+        self->batch[number].scale =
+            step == options->overflow && copy == 0 && number == 0 ? HUGE_VAL : scale;
         self->batch[number].balance = 1.0 / options->micros;
         self->batch[number].sum = &self->sums[number];
         memset(&self->sums[number], 0, sizeof self->sums[number]);
@@ -1096,104 +1113,65 @@ static void read_samples(trainer *self, int64_t step, double scale)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static dpar_status add_squares(const trainer *self, const void *in, int64_t count, int32_t type,
-                               double *sum)
-{
-    dpar_mem_squares desc;
-    memset(&desc, 0, sizeof desc);
-    desc.in = in;
-    desc.count = count;
-    desc.type = type;
-    desc.accumulate = 1;
-    desc.sum = sum;
-    return self->of_layers.squares(self->mem.ctx, &desc);
-}
-
-/* Sum of squares of a store's gradients. Of parameters that tensor-parallel ranks have copies of
- * only the first copy counts. */
-static dpar_status squares_of(const trainer *self, const store *held, double *sum)
-{
-    int32_t i;
-    dpar_status st = DPAR_OK;
-    *sum = 0.0;
-    for (i = 0; i < held->params && st == DPAR_OK; i++) {
-        const parameter *entry = &held->of[i];
-        dpar_piece piece;
-        if (entry->shape.copy > 0) {
-            continue;
-        }
-        if (held->ddp != NULL) {
-            st = add_squares(self, dpar_ddp_gradient(held->ddp, i, NULL), held->numel[i], GPT_TYPE,
-                             sum);
-        } else if (dpar_fsdp_piece(held->fsdp, i, &piece)) {
-            int64_t count;
-            int32_t type;
-            const char *at = (const char *)dpar_fsdp_state(held->fsdp, DPAR_FSDP_GRADIENT,
-                                                           entry->unit, &count, &type);
-            st = add_squares(self, at + piece.in_shard * dpar_type_bytes(type), piece.count, type,
-                             sum);
-        }
-    }
-    return st;
-}
-
-/* The 2-norm of all gradients of the model, each counted once: what several ranks have after the
- * reduction is divided by their number. */
-static dpar_status norm_of(trainer *self, double *norm)
+/* The 2-norm of all gradients of the model, each counted once, and the number by which the update
+ * multiplies them. The norm of a store is equal on all ranks that share it, so that each of them
+ * adds its share of the square. If a gradient is NaN or infinite, the norm is so on every rank. */
+static dpar_status norm_of(trainer *self, dpar_update *step)
 {
     double sum = 0.0;
     int32_t k;
     dpar_status st = DPAR_OK;
-    for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        st = squares_of(self, &self->stores[k], &self->squares[k]);
-    }
-    if (st == DPAR_OK) {
-        st = self->mem.wait(self->mem.ctx);
-    }
-    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+    for (k = 0; k < STORES && st >= DPAR_OK; k++) {
         const store *held = &self->stores[k];
-        int32_t alike = 1;
-        if (held->ddp != NULL) {
-            alike = held->all->size;
-        } else if (held->across != NULL) {
-            alike = held->across->size;
+        int32_t ranks = held->ends;
+        dpar_update one;
+        if (held->params == 0) {
+            continue;
         }
-        sum += self->squares[k] / ((double)alike * held->ends);
+        memset(&one, 0, sizeof one);
+        one.duplicate = self->options->tp > 1 ? held->duplicate : NULL;
+        if (held->ddp != NULL) {
+            st = dpar_ddp_norm(held->ddp, &one);
+            ranks *= held->all->size;
+        } else {
+            st = dpar_fsdp_norm(held->fsdp, &one);
+            ranks *= held->shard->size * (held->across != NULL ? held->across->size : 1);
+        }
+        sum += one.norm * one.norm / (double)ranks;
     }
-    if (st == DPAR_OK) {
+    if (st >= DPAR_OK) { /* also DPAR_SKIPPED: the other stores and ranks have to learn of it */
         st = dpar_all_reduce(self->world, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
-    *norm = sqrt(sum);
-    return st;
+    step->norm = sqrt(sum);
+    step->scale = dpar_optimizer_clip(step->norm, step->clip);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return isfinite(step->norm) ? DPAR_OK : DPAR_SKIPPED;
 }
 
-static dpar_status update(trainer *self, store *held, double rate, double factor)
+static dpar_status update_store(const trainer *self, store *held, const dpar_update *update)
 {
-    int32_t i;
-    dpar_status st = DPAR_OK;
+    dpar_optimizer_piece piece;
+    dpar_mem_optimize desc;
     if (held->fsdp != NULL) {
-        return dpar_fsdp_step(held->fsdp, rate, factor);
+        return dpar_fsdp_step(held->fsdp, update->rate, update->scale);
     }
     held->steps++;
-    for (i = 0; i < held->params && st == DPAR_OK; i++) {
-        dpar_optimizer_piece piece;
-        dpar_mem_optimize desc;
-        memset(&piece, 0, sizeof piece);
-        memset(&desc, 0, sizeof desc);
-        piece.weight = held->array[DPAR_FSDP_MASTER] + held->of[i].start;
-        piece.gradient = dpar_ddp_gradient(held->ddp, i, NULL);
-        piece.m = held->array[DPAR_FSDP_MOMENT_1] + held->of[i].start;
-        piece.v = held->array[DPAR_FSDP_MOMENT_2] + held->of[i].start;
-        piece.weight_type = piece.gradient_type = GPT_TYPE;
-        piece.count = held->numel[i];
-        desc.optimizer = &held->optimizer;
-        desc.piece = &piece;
-        desc.step = held->steps;
-        desc.rate = rate;
-        desc.factor = factor;
-        st = self->of_layers.optimize(self->mem.ctx, &desc);
-    }
-    return st;
+    memset(&piece, 0, sizeof piece);
+    memset(&desc, 0, sizeof desc);
+    piece.weight = held->array[DPAR_FSDP_MASTER];
+    piece.gradient = held->gradients;
+    piece.m = held->array[DPAR_FSDP_MOMENT_1];
+    piece.v = held->array[DPAR_FSDP_MOMENT_2];
+    piece.weight_type = piece.gradient_type = GPT_TYPE;
+    piece.count = held->length; /* the padding stays 0 */
+    desc.optimizer = &held->optimizer;
+    desc.piece = &piece;
+    desc.step = held->steps;
+    desc.rate = update->rate;
+    desc.factor = update->scale;
+    return self->of_layers.optimize(self->mem.ctx, &desc);
 }
 
 /* The learning rate: a linear warm-up, then half a cosine down to a tenth. */
@@ -1221,12 +1199,17 @@ static dpar_status loss_of(trainer *self, double scale, double *loss)
     return dpar_all_reduce(self->world, loss, loss, 1, DPAR_F64, DPAR_SUM, NULL);
 }
 
-static dpar_status step_once(trainer *self, int64_t step, double *loss, double *norm)
+/* Runs a step. If a gradient is NaN or infinite, no rank changes any weight, moment or number of
+ * updates, and the result is DPAR_SKIPPED on all ranks. Sets *loss and update->norm. */
+static dpar_status step_once(trainer *self, int64_t step, double *loss, dpar_update *update)
 {
     const settings *options = self->options;
     const double scale = 1.0 / (options->batch * options->length);
-    dpar_status st = DPAR_OK;
+    dpar_status st = DPAR_OK, lost;
     int32_t k;
+    memset(update, 0, sizeof *update);
+    update->rate = rate_at(options, step);
+    update->clip = options->clip;
     read_samples(self, step, scale);
     for (k = 0; k < STORES; k++) {
         dpar_ddp_zero(self->stores[k].ddp);
@@ -1250,16 +1233,35 @@ static dpar_status step_once(trainer *self, int64_t step, double *loss, double *
         st = reduce_table(self);
     }
     if (st == DPAR_OK) {
-        st = norm_of(self, norm);
+        st = norm_of(self, update);
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         store *one = &self->stores[k];
         if (one->params > 0) {
-            st = update(self, one, rate_at(options, step),
-                        dpar_optimizer_clip(*norm, options->clip));
+            st = update_store(self, one, update);
         }
     }
-    return st == DPAR_OK ? loss_of(self, scale, loss) : st;
+    if (st < DPAR_OK) {
+        return st;
+    }
+    lost = loss_of(self, scale, loss);
+    return lost == DPAR_OK ? st : lost;
+}
+
+/* Bytes of the weights of the largest layer, converted from bf16; 0 if they need no conversion. */
+static int64_t wide_bytes(const trainer *self)
+{
+    int64_t most = 0;
+    int32_t layer, slot;
+    gpt_parameter shape;
+    for (layer = 0; layer < self->layers && self->options->bf16; layer++) {
+        int64_t sum = 0;
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            sum += gpt_parameter_of(self->model, layer, slot, &shape) ? shape.numel : 0;
+        }
+        most = larger(most, sum * (int64_t)sizeof(gpt_real));
+    }
+    return most;
 }
 
 /* Checkpoints and the planner's prediction, which use the trainer above. */
@@ -1319,22 +1321,13 @@ static dpar_status open_rooms(trainer *self)
     const int64_t between =
         (int64_t)self->model->own * self->config.width * (int64_t)sizeof(gpt_real);
     const int64_t micros = self->options->micros;
-    int64_t wide = 0;
-    int32_t layer, slot;
     gpt_parameter shape;
-    for (layer = 0; layer < self->layers; layer++) {
-        int64_t sum = 0;
-        for (slot = 0; slot < GPT_SLOTS; slot++) {
-            sum += gpt_parameter_of(self->model, layer, slot, &shape) ? shape.numel : 0;
-        }
-        wide = self->options->bf16 ? larger(wide, sum) : 0;
-    }
     if (gpt_parameter_of(self->model, 0, GPT_TABLE, &shape)) {
         self->tied_count = shape.numel;
     }
     self->between[0] = (gpt_real *)take(self, between);
     self->between[1] = (gpt_real *)take(self, between);
-    self->wide = (gpt_real *)take(self, wide * (int64_t)sizeof(gpt_real));
+    self->wide = (gpt_real *)take(self, wide_bytes(self));
     self->tied = self->stores[TABLE].params > 0
                      ? (gpt_real *)take(self, self->tied_count * (int64_t)sizeof(gpt_real))
                      : NULL;
@@ -1342,12 +1335,11 @@ static dpar_status open_rooms(trainer *self)
     self->ids =
         (int32_t *)gpt_open_shared(2 * micros * self->model->tokens * (int64_t)sizeof *self->ids);
     self->sums = (dpar_cross_entropy_sum *)gpt_open_shared(micros * (int64_t)sizeof *self->sums);
-    self->squares = (double *)gpt_open_shared(STORES * (int64_t)sizeof *self->squares);
     self->sample = (int32_t *)calloc((size_t)(self->options->micro * (self->options->length + 1)),
                                      sizeof *self->sample);
     if (self->between[0] == NULL || self->between[1] == NULL || self->wide == NULL ||
-        self->batch == NULL || self->ids == NULL || self->sums == NULL || self->squares == NULL ||
-        self->sample == NULL || (self->stores[TABLE].params > 0 && self->tied == NULL)) {
+        self->batch == NULL || self->ids == NULL || self->sums == NULL || self->sample == NULL ||
+        (self->stores[TABLE].params > 0 && self->tied == NULL)) {
         return DPAR_E_MEMORY;
     }
     return DPAR_OK;
@@ -1409,6 +1401,7 @@ static int close_all(trainer *self, int bad)
     for (k = 0; k < STORES; k++) {
         free(self->stores[k].of);
         free(self->stores[k].numel);
+        free(self->stores[k].duplicate);
         free(self->stores[k].params_of);
     }
     for (k = 0; k < self->plans; k++) {
@@ -1418,7 +1411,6 @@ static int close_all(trainer *self, int bad)
     gpt_close_shared(self->scratch);
     gpt_close_shared(self->ids);
     gpt_close_shared(self->sums);
-    gpt_close_shared(self->squares);
     free(self->batch);
     free(self->staged);
     free(self->sample);
@@ -1428,14 +1420,20 @@ static int close_all(trainer *self, int bad)
     return bad != 0 ? bad : st != DPAR_OK;
 }
 
-static void tell_step(const trainer *self, int64_t step, double loss, double norm, double took,
-                      double left)
+static void tell_step(const trainer *self, int64_t step, double loss, const dpar_update *update,
+                      double took, double left)
 {
     const settings *options = self->options;
     const int64_t all = (int64_t)options->steps, tenth = all / 10 > 0 ? all / 10 : 1;
+    if (self->world->rank == 0 && !options->quiet && !isfinite(update->norm)) {
+        printf("step %5lld  loss %.6f  norm %.3f  skipped, because a gradient is not finite\n",
+               (long long)step + 1, loss, update->norm);
+        fflush(stdout);
+        return;
+    }
     if (self->world->rank == 0 && !options->quiet && (step < 3 || (step + 1) % tenth == 0)) {
         printf("step %5lld  loss %.6f  norm %.3f  rate %.2e  %.0f tokens/s  %d:%02d left\n",
-               (long long)step + 1, loss, norm, rate_at(options, step),
+               (long long)step + 1, loss, update->norm, update->rate,
                options->batch * options->length / took, (int)left / 60, (int)left % 60);
         fflush(stdout);
     }
@@ -1446,8 +1444,9 @@ static int go(trainer *self, result *results)
 {
     const settings *options = self->options;
     const int64_t all = (int64_t)options->steps;
-    double began = now(), sum = 0.0, norm = 0.0;
-    int64_t step;
+    double began = now(), sum = 0.0;
+    int64_t step, in_row = 0;
+    dpar_update update;
     for (step = self->first_step; step < all; step++) {
         const double before = now();
         double took;
@@ -1456,14 +1455,22 @@ static int go(trainer *self, result *results)
             self->world->size > 1) {
             (void)raise(SIGKILL);
         }
-        st = step_once(self, step, &results->loss[step], &norm);
-        if (st != DPAR_OK) {
+        st = step_once(self, step, &results->loss[step], &update);
+        if (st < DPAR_OK) {
             (void)explain(self, st, &self->why);
             dpar_comm_abort(self->world, st, self->why.text);
             return complain(self->why.text[0] != 0 ? self->why.text : dpar_status_text(st), NULL) -
                    1;
         }
-        if (!(results->loss[step] < 1e9)) {
+        self->skipped += st == DPAR_SKIPPED;
+        in_row = st == DPAR_SKIPPED ? in_row + 1 : 0;
+        if (in_row == MOST_SKIPPED) {
+            return complain("10 steps in a row were skipped, because a gradient was not finite: "
+                            "lower --rate",
+                            NULL) -
+                   1;
+        }
+        if (st == DPAR_OK && !(results->loss[step] < 1e9)) {
             return complain("the loss is no longer a finite number: lower --rate", NULL) - 1;
         }
         took = now() - before;
@@ -1471,7 +1478,7 @@ static int go(trainer *self, result *results)
             sum += took;
             results->best = results->best > 0.0 && results->best < took ? results->best : took;
         }
-        tell_step(self, step, results->loss[step], norm, took,
+        tell_step(self, step, results->loss[step], &update, took,
                   (now() - began) / (double)(step + 1 - self->first_step) *
                       (double)(all - 1 - step));
         if (options->save != NULL &&
@@ -1496,7 +1503,7 @@ static void print_planned(double planned, double measured)
 }
 
 /* Prints memory and time as measured and as planned. Returns 1 on failure. */
-static int compare_plan(trainer *self, const result *results, double seconds, double bytes)
+static int compare_plan(trainer *self, const result *results, const forecast *expected)
 {
     int64_t most[3];
     most[0] = self->registered;
@@ -1509,9 +1516,9 @@ static int compare_plan(trainer *self, const result *results, double seconds, do
         printf("memory of the rank that has most: %.3f MB, of them weights, gradients and "
                "optimizer %.3f, activations and messages %.3f, else scratch",
                (double)most[0] / 1e6, (double)most[1] / 1e6, (double)most[2] / 1e6);
-        print_planned(bytes / 1e6, (double)most[0] / 1e6);
+        print_planned(expected->bytes / 1e6, (double)most[0] / 1e6);
         printf("step: %.3f ms on average, %.3f at best", results->mean * 1e3, results->best * 1e3);
-        print_planned(seconds * 1e3, results->mean * 1e3);
+        print_planned(expected->seconds * 1e3, results->mean * 1e3);
     }
     return 0;
 }
@@ -1521,12 +1528,13 @@ static int compare_plan(trainer *self, const result *results, double seconds, do
 static int train(dpar_comm *world, const settings *options, result *results, int whole)
 {
     trainer *self = (trainer *)calloc(1, sizeof *self);
-    double seconds = 0.0, bytes = 0.0;
+    forecast expected;
     int bad;
     dpar_status st;
     if (self == NULL) {
         return complain("no memory for the trainer", NULL) - 1;
     }
+    memset(&expected, 0, sizeof expected);
     self->options = options;
     self->world = world;
     self->mem = world->mem != NULL ? *world->mem : dpar_mem_host();
@@ -1550,8 +1558,8 @@ static int train(dpar_comm *world, const settings *options, result *results, int
         fflush(stdout);
     }
     if (bad == 0) {
-        bad = (!options->quiet && plan(self, &seconds, &bytes)) || go(self, results) ||
-              compare_plan(self, results, seconds, bytes) ||
+        bad = (!options->quiet && plan(self, &expected)) || go(self, results) ||
+              compare_plan(self, results, &expected) ||
               (options->trace != NULL && write_trace(self)) ||
               (whole && gather_whole(self, results));
     }

@@ -42,6 +42,7 @@ static const char help[] =
     "  --check          the same on one rank first; losses and weights are to agree to 1e-5\n"
     "  --trace FILE     what ran in the last step, for ui.perfetto.dev\n"
     "  --kill STEP:RANK that rank dies there, to see what happens\n"
+    "  --overflow STEP  some gradients are infinite there: all ranks skip the step as a whole\n"
     "  --quiet          no plan and no steps; --help, -h\n"
     "Exit code: 0 fine, 1 an error under way, or --check found another result, 2 bad input\n"
     "\n"
@@ -56,7 +57,7 @@ typedef struct settings {
     double ranks, pp, dp, replicas, cp, tp, ep, zero, chunks, prefetch;
     double blocks, width, heads, groups, hidden, length, experts, choices, balance, shared,
         capacity;
-    double batch, micro, steps, rate, warmup, clip, decay, seed, every;
+    double batch, micro, steps, rate, warmup, clip, decay, seed, every, overflow;
     int sp, ulysses, untied, gelu, layer_norm, bf16, pure, check, quiet;
     const char *schedule, *text, *save, *resume, *trace, *kill;
     int kill_step, kill_rank, micros; /* micros: micro-batches of a data-parallel rank */
@@ -152,6 +153,7 @@ static int read_words(int argc, char **argv, settings *options)
                            {"--decay", OPTION_REAL, &options->decay, 0, 1},
                            {"--seed", OPTION_WHOLE, &options->seed, 0, 1e15},
                            {"--every", OPTION_WHOLE, &options->every, 1, 1e7},
+                           {"--overflow", OPTION_WHOLE, &options->overflow, 0, 1e7},
                            {"--schedule", OPTION_WORD, &options->schedule, 0, 0},
                            {"--text", OPTION_WORD, &options->text, 0, 0},
                            {"--save", OPTION_WORD, &options->save, 0, 0},
@@ -272,7 +274,7 @@ static settings defaults(void)
     options.micro = 2;
     options.steps = 100;
     options.rate = 0.001;
-    options.warmup = -1;
+    options.warmup = options.overflow = -1;
     options.clip = 1.0;
     options.decay = 0.1;
     options.seed = 1;

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Tests a small GPT: every strategy, separately and combined, against one rank (losses of 20 steps and all
-# parameters to 1e-5); a rank that dies, restarts on other meshes with the same losses, damaged checkpoints, the
-# trace, messages about bad input. Arguments: "quick": few strategies; "some": few strategies, with $program
-# started by $launch (MPI); "all": all strategies that $most ranks (4) can run, by hand, which takes minutes.
+# parameters to 1e-5); steps that are skipped; a rank that dies, restarts on other meshes with the same losses,
+# damaged checkpoints, planned memory, the trace, messages about bad input. Arguments: "quick": few strategies;
+# "some": few strategies, with $program started by $launch (MPI); "all": all strategies that $most ranks (4) can
+# run, by hand, which takes minutes.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 [ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
 library=build/libdpar.a
@@ -103,6 +104,19 @@ must --ranks 4 --pp 2 $small --quiet --check --zero 3 --bf16
 # numbers, copies are equal
 must --ranks 4 --dp 4 --replicas 2 $small --quiet --check --zero 2 --pure-bf16
 must --ranks 3 --tp 3 --heads 6 $small --width 36 --quiet --check --zero 1 --pure-bf16
+
+# a step with infinite gradients is skipped as a whole on all ranks: the result equals that of one rank, which skips it,
+# too; and with the same step as the last one, the checkpoint has the numbers of the step before
+for how in '--ranks 2 --dp 2' '--ranks 2 --zero 1 --bf16' '--ranks 4 --pp 2 --dp 2 --zero 3 --schedule dualpipe' \
+    '--ranks 4 --tp 2 --cp 2 --sp --experts 4 --ep 2 --zero 2'; do
+    must $how $small --quiet --check --overflow 5
+    must $how $small --save "$work/before" --every 5 --steps 5
+    must $how $small --resume "$work/before" --overflow 5 --steps 6 --save "$work/skipped"
+    grep -q '^step *6 .* skipped, because a gradient is not finite' "$work/out" ||
+        { echo "no step was skipped: $how"; cat "$work/out"; bad=1; }
+    tail -c +257 "$work/before" > "$work/numbers"
+    tail -c +257 "$work/skipped" | cmp - "$work/numbers" || { echo "a skipped step changed numbers: $how"; bad=1; }
+done
 losses() { awk '$1 == "step" { print $2, $4 }' "$work/out"; }
 
 # a capacity has an effect: with half of an even share the losses differ
@@ -187,6 +201,40 @@ must --ranks 2 $small --pp 2 --schedule zbv --trace "$work/trace" --batch 4
 grep -q '"traceEvents"' "$work/trace" && grep -q F0 "$work/trace" || { echo 'no trace'; bad=1; }
 grep -q '^memory of the rank' "$work/out" && grep -q '^planned step' "$work/out" ||
     { echo 'no plan:'; cat "$work/out"; bad=1; }
+# planned memory: what the program allocates is 0.9 to 1.1 times as much
+planned() { # options...
+    must "$@"
+    sed -n 's/^memory of the rank.* planned [0-9.]* (measured . planned \([0-9.]*\))$/\1/p' "$work/out" |
+        awk '{ n++; if ($1 < 0.9 || $1 > 1.1) { exit } } END { exit !(n == 1 && $1 >= 0.9 && $1 <= 1.1) }' ||
+        { echo "another memory than planned: $*"; grep memory "$work/out"; bad=1; }
+}
+while read -r how; do
+    planned $how --blocks 4 --batch 8 --micro 1 --length 32 --width 64 --steps 2
+done << 'END'
+--ranks 1
+--ranks 1 --zero 3
+--ranks 2 --zero 1
+--ranks 2 --zero 3
+--ranks 4 --zero 2 --replicas 2
+--ranks 2 --zero 3 --bf16
+--ranks 2 --zero 1 --pure-bf16
+--ranks 2 --tp 2 --sp --gelu --layer-norm --untied
+--ranks 2 --cp 2
+--ranks 2 --pp 2
+--ranks 2 --pp 2 --schedule zbv
+--ranks 2 --pp 2 --schedule interleaved
+--ranks 4 --pp 2 --dp 2 --zero 2 --schedule zbv
+--ranks 4 --pp 4 --schedule zb-h1
+--ranks 2 --experts 4
+END
+if [ "$how_many" != quick ]; then
+    $CC $CFLAGS -DGPT_DOUBLE -I. apps/train_gpt.c $library -o "$work/in_f64" -lm || exit 1
+    in_f32=$program program="timeout 100 $work/in_f64"
+    for how in '--ranks 2' '--ranks 2 --zero 3' '--ranks 2 --pp 2 --schedule zbv'; do
+        planned $how --blocks 4 --batch 8 --micro 1 --length 32 --width 64 --steps 2
+    done
+    program=$in_f32
+fi
 "$work/train_gpt" $small --steps 1 > /dev/full 2> "$work/err"
 [ $? -ne 0 ] && grep -q 'not be written' "$work/err" || { echo 'lost results, exit 0'; bad=1; }
 
