@@ -838,12 +838,10 @@ DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
  * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
  * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
 
-/* A range of elements with its own numbers, like a parameter group of PyTorch. */
+/* A range of elements that is a parameter group. */
 typedef struct dpar_zero1_group {
-    int64_t first, count; /* elements first .. first + count - 1 of the flat array */
-    double decay;         /* weight decay in place of the optimizer's; 0 means none */
-    double rate;          /* factor for the rate of the step; 0 selects 1 */
-    double beta1, beta2;  /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
+    int64_t first, count;         /* elements first .. first + count - 1 of the flat array */
+    dpar_optimizer_group numbers; /* optimizer.h */
 } dpar_zero1_group;
 
 /* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same
@@ -988,14 +986,14 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *     array[k].gradients = (void **)&dqkv;               array[k].slices = layers;
  *     array[k].unit = 1;                                 layer l is unit 1 + l
  *
- * Resident units. A unit that several layers use, such as an embedding that is also the output
- * layer (tied weights), needs no calls if desc.resident[u] is 1: dpar_fsdp_begin gathers its
- * weights and provides its gradients, dpar_fsdp_end reduces them, and both have memory of their
- * own. The same is useful for whatever is outside of the layers. To overlap its reduction with
- * backward, call dpar_fsdp_ready after its last gradient. Unshard only prefetches the next units in
- * a pass, and reshard does nothing. Outside of a pass, use it like other units. With ZeRO-1 and one
- * resident unit, the calls of a step are zero, begin before forward, end after backward, and
- * update.
+ * Resident units. If several layers use a unit, such as an embedding that is also the output layer
+ * (tied weights), set its desc.resident to 1. It then needs no calls. dpar_fsdp_begin gathers its
+ * weights and provides its gradients, and dpar_fsdp_end reduces these. Weights outside of the
+ * layers can be in the same unit. To overlap its reduction with backward, call dpar_fsdp_ready
+ * after its last gradient. During a pass, unshard of a resident unit only prefetches the next
+ * units, and reshard does nothing. Outside of a pass, for instance in a forward before
+ * dpar_fsdp_begin, use it like other units. With ZeRO-1 and one resident unit, the calls of a step
+ * are zero, begin before forward, end after backward, and update.
  *
  * Frozen units (LoRA, training in stages). The weights of units in desc.frozen do not change. Use
  * them like those of other units, in backward, too, but compute no gradients; dpar_fsdp_ready is
@@ -7793,23 +7791,11 @@ typedef struct dpari_zero1_given {
     int32_t moments, moment_type;
 } dpari_zero1_given;
 
-/* Returns the numbers of a group. */
-static dpar_optimizer_group dpari_zero1_numbers(const dpar_zero1_group *group)
-{
-    dpar_optimizer_group numbers;
-    numbers.decay = group->decay;
-    numbers.rate = group->rate;
-    numbers.beta1 = group->beta1;
-    numbers.beta2 = group->beta2;
-    return numbers;
-}
-
 /* Lists the values that must be equal on all ranks. */
 static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
     const dpar_zero1_desc *desc = g->desc;
-    dpar_optimizer_group numbers;
     int32_t i;
     dpari_update_facts(facts, desc->optimizer, g->moment_type);
     dpari_fact(facts, "the number of moments", 0, g->moments);
@@ -7818,8 +7804,7 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
     for (i = 0; i < desc->groups; i++) {
         dpari_fact(facts, "group[#].first", i, desc->group[i].first);
         dpari_fact(facts, "group[#].count", i, desc->group[i].count);
-        numbers = dpari_zero1_numbers(&desc->group[i]);
-        dpari_update_facts_group(facts, i, &numbers);
+        dpari_update_facts_group(facts, i, &desc->group[i].numbers);
     }
 }
 
@@ -7827,7 +7812,6 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
-    dpar_optimizer_group numbers;
     dpar_status status;
     int64_t at = 0;
     int32_t i;
@@ -7848,8 +7832,7 @@ static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                 "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
-        numbers = dpari_zero1_numbers(p);
-        status = dpari_optimizer_check_group(&numbers, "dpar_zero1_make", i, why);
+        status = dpari_optimizer_check_group(&p->numbers, "dpar_zero1_make", i, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -8067,8 +8050,7 @@ static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        const dpar_optimizer_group numbers = dpari_zero1_numbers(group);
-        dpari_optimizer_use_group(&numbers, &optimizer, &update.rate);
+        dpari_optimizer_use_group(&group->numbers, &optimizer, &update.rate);
     }
     update.optimizer = &optimizer;
     update.piece = &p;

@@ -56,14 +56,14 @@
  *     array[k].gradients = (void **)&dqkv;               array[k].slices = layers;
  *     array[k].unit = 1;                                 layer l is unit 1 + l
  *
- * Resident units. A unit that several layers use, such as an embedding that is also the output
- * layer (tied weights), needs no calls if desc.resident[u] is 1: dpar_fsdp_begin gathers its
- * weights and provides its gradients, dpar_fsdp_end reduces them, and both have memory of their
- * own. The same is useful for whatever is outside of the layers. To overlap its reduction with
- * backward, call dpar_fsdp_ready after its last gradient. Unshard only prefetches the next units in
- * a pass, and reshard does nothing. Outside of a pass, use it like other units. With ZeRO-1 and one
- * resident unit, the calls of a step are zero, begin before forward, end after backward, and
- * update.
+ * Resident units. If several layers use a unit, such as an embedding that is also the output layer
+ * (tied weights), set its desc.resident to 1. It then needs no calls. dpar_fsdp_begin gathers its
+ * weights and provides its gradients, and dpar_fsdp_end reduces these. Weights outside of the
+ * layers can be in the same unit. To overlap its reduction with backward, call dpar_fsdp_ready
+ * after its last gradient. During a pass, unshard of a resident unit only prefetches the next
+ * units, and reshard does nothing. Outside of a pass, for instance in a forward before
+ * dpar_fsdp_begin, use it like other units. With ZeRO-1 and one resident unit, the calls of a step
+ * are zero, begin before forward, end after backward, and update.
  *
  * Frozen units (LoRA, training in stages). The weights of units in desc.frozen do not change. Use
  * them like those of other units, in backward, too, but compute no gradients; dpar_fsdp_ready is

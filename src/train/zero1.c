@@ -34,23 +34,11 @@ typedef struct dpari_zero1_given {
     int32_t moments, moment_type;
 } dpari_zero1_given;
 
-/* Returns the numbers of a group. */
-static dpar_optimizer_group dpari_zero1_numbers(const dpar_zero1_group *group)
-{
-    dpar_optimizer_group numbers;
-    numbers.decay = group->decay;
-    numbers.rate = group->rate;
-    numbers.beta1 = group->beta1;
-    numbers.beta2 = group->beta2;
-    return numbers;
-}
-
 /* Lists the values that must be equal on all ranks. */
 static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
     const dpar_zero1_desc *desc = g->desc;
-    dpar_optimizer_group numbers;
     int32_t i;
     dpari_update_facts(facts, desc->optimizer, g->moment_type);
     dpari_fact(facts, "the number of moments", 0, g->moments);
@@ -59,8 +47,7 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
     for (i = 0; i < desc->groups; i++) {
         dpari_fact(facts, "group[#].first", i, desc->group[i].first);
         dpari_fact(facts, "group[#].count", i, desc->group[i].count);
-        numbers = dpari_zero1_numbers(&desc->group[i]);
-        dpari_update_facts_group(facts, i, &numbers);
+        dpari_update_facts_group(facts, i, &desc->group[i].numbers);
     }
 }
 
@@ -68,7 +55,6 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
-    dpar_optimizer_group numbers;
     dpar_status status;
     int64_t at = 0;
     int32_t i;
@@ -89,8 +75,7 @@ static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                 "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
-        numbers = dpari_zero1_numbers(p);
-        status = dpari_optimizer_check_group(&numbers, "dpar_zero1_make", i, why);
+        status = dpari_optimizer_check_group(&p->numbers, "dpar_zero1_make", i, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -308,8 +293,7 @@ static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        const dpar_optimizer_group numbers = dpari_zero1_numbers(group);
-        dpari_optimizer_use_group(&numbers, &optimizer, &update.rate);
+        dpari_optimizer_use_group(&group->numbers, &optimizer, &update.rate);
     }
     update.optimizer = &optimizer;
     update.piece = &p;
