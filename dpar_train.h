@@ -838,12 +838,10 @@ DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
  * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
  * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
 
-/* A range of elements with its own numbers, like a parameter group of PyTorch. */
+/* A range of elements that is a parameter group. */
 typedef struct dpar_zero1_group {
-    int64_t first, count; /* elements first .. first + count - 1 of the flat array */
-    double decay;         /* weight decay in place of the optimizer's; 0 means none */
-    double rate;          /* factor for the rate of the step; 0 selects 1 */
-    double beta1, beta2;  /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
+    int64_t first, count;         /* elements first .. first + count - 1 of the flat array */
+    dpar_optimizer_group numbers; /* optimizer.h */
 } dpar_zero1_group;
 
 /* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same
@@ -974,10 +972,28 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  * of dpar_fsdp_update; it needs no communication. dpar_fsdp_sizes_init computes the memory that a
  * rank needs. It needs no communicator, so that you can plan a job with it.
  *
- * Tied weights. If several layers use a weight, such as an embedding that is also the output layer,
- * make it a separate unit. Unshard it before the first of these layers and reshard it after the
- * last, in forward and in backward, and make it ready after its last gradient. Set
- * desc.units_in_use to 2, because this unit and that of the current layer are in use together.
+ * Your arrays. If your code has its own pointers to weights and gradients, list them in desc.array
+ * in place of desc.count. Make copies their values, and the pointers then follow the weights:
+ * unshard sets those of a unit, reshard sets them to NULL, and ready does so for gradients. The
+ * code of a layer need not change. A list of arrays has one entry per array:
+ *
+ *     array[k].weights = (void **)&layer->weights;       array[k].count = layer->n;
+ *     array[k].gradients = (void **)&layer->gradients;   array[k].unit = u;
+ *
+ * If an array contains one kind of weights of all layers, layer l at qkv + l * n, it has slices:
+ *
+ *     array[k].weights = (void **)&qkv;                  array[k].count = n;
+ *     array[k].gradients = (void **)&dqkv;               array[k].slices = layers;
+ *     array[k].unit = 1;                                 layer l is unit 1 + l
+ *
+ * Resident units. If several layers use a unit, such as an embedding that is also the output layer
+ * (tied weights), set its desc.resident to 1. It then needs no calls. dpar_fsdp_begin gathers its
+ * weights and provides its gradients, and dpar_fsdp_end reduces these. Weights outside of the
+ * layers can be in the same unit. To overlap its reduction with backward, call dpar_fsdp_ready
+ * after its last gradient. During a pass, unshard of a resident unit only prefetches the next
+ * units, and reshard does nothing. Outside of a pass, for instance in a forward before
+ * dpar_fsdp_begin, use it like other units. With ZeRO-1 and one resident unit, the calls of a step
+ * are zero, begin before forward, end after backward, and update.
  *
  * Frozen units (LoRA, training in stages). The weights of units in desc.frozen do not change. Use
  * them like those of other units, in backward, too, but compute no gradients; dpar_fsdp_ready is
@@ -1039,8 +1055,26 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  * dpar_fsdp_set and dpar_fsdp_load. The functions add their work to the device's stream, so that it
  * runs in the order of the calls. Only dpar_fsdp_norm and dpar_fsdp_load wait for the device. */
 
+/* One of your arrays of weights. It belongs to one unit, or its slices belong to one unit each:
+ * slice j to unit `unit` + j. A GPT whose arrays hold one kind of weights of all layers, for
+ * instance, has one dpar_fsdp_array per kind, with as many slices as layers. */
+typedef struct dpar_fsdp_array {
+    /* The address of the pointer that your code uses, such as (void **)&layer->weights. Make copies
+     * the first values from there, [slices][count] of desc.type, or sets zeros if your pointer is
+     * NULL. Then you may free your array. Each unshard sets your pointer so that slice j begins at
+     * its element j * count, and reshard sets it to NULL. The other slices are not there. If
+     * `weights` is NULL, use dpar_fsdp_set and dpar_fsdp_weight. You keep your pointer until the
+     * fsdp is freed.
+     */
+    void **weights;
+    void **gradients; /* the same for gradients: set by unshard in backward, NULL after ready */
+    int64_t count;    /* elements of a slice, or of the array if it is not sliced; 0 or more */
+    int32_t slices;   /* 0 selects 1 */
+    int32_t unit;     /* unit of the first slice */
+} dpar_fsdp_array;
+
 /* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks pass the same
- * values, except for replicas, names, memory and bytes. */
+ * values, except for replicas, names, memory, bytes and addresses. */
 typedef struct dpar_fsdp_desc {
     int32_t units; /* number of units, in the order of forward */
     int32_t zero;  /* stage of ZeRO: 1, 2 or 3; 0 selects 3 */
@@ -1048,9 +1082,14 @@ typedef struct dpar_fsdp_desc {
      * Only dpar_fsdp_make and dpar_fsdp_sizes_init read this array and `count`. */
     const int32_t *params_per_unit;
     const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
-    dpar_comm *replicas;  /* the ranks that have the same shard of different copies of the model, in
-                             a communicator made from the same world as comm; NULL if there is only
-                             one copy */
+    /* [arrays] your arrays, in place of params_per_unit and count, which are then NULL. Each array
+     * or slice is a parameter of its unit, in the order of this list. Only make and
+     * dpar_fsdp_sizes_init read the list. */
+    const dpar_fsdp_array *array;
+    int32_t arrays;
+    dpar_comm *replicas; /* the ranks that have the same shard of different copies of the model, in
+                            a communicator made from the same world as comm; NULL if there is only
+                            one copy */
     /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
      * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
      * have the type that dpar_optimizer_check reports. */
@@ -1068,8 +1107,8 @@ typedef struct dpar_fsdp_desc {
                                  computed or reduced. 0 selects units_in_use; if it is smaller than
                                  that, make fails with DPAR_E_ROOM */
     /* Largest number of units that are in use, or whose gradients are being computed, at the same
-     * time; 0 selects 1. The pool has prefetch + units_in_use units. If you use more,
-     * dpar_fsdp_unshard fails with DPAR_E_ROOM and names the units. */
+     * time, without the resident ones; 0 selects 1. The pool has prefetch + units_in_use units. If
+     * you use more, dpar_fsdp_unshard fails with DPAR_E_ROOM and names the units. */
     int32_t units_in_use;
     int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole and reduces them only in the last
                             micro-batch, as ZeRO-1 does: less traffic, but more memory */
@@ -1087,13 +1126,17 @@ typedef struct dpar_fsdp_desc {
      * to end. Tensor-parallel ranks have separate fsdp objects. Their copies of a parameter stay
      * equal if the parameter has the same index in each object. */
     dpar_optimizer optimizer;
-    const int32_t *frozen; /* [units] 1 for units that are not trained, 0 for others. NULL if all
-                              are trained. Only make and dpar_fsdp_sizes_init read this and the
-                              groups */
-    int32_t groups;        /* number of parameter groups */
+    const int32_t *frozen;   /* [units] 1 for units that are not trained, 0 for others. NULL if all
+                                are trained. Only make and dpar_fsdp_sizes_init read this, resident
+                                and the groups */
+    const int32_t *resident; /* [units] 1 for units that are in use during a whole pass, 0 for
+                                others. NULL if there are none. An array with several slices cannot
+                                have one in such a unit */
+    int32_t groups;          /* number of parameter groups */
     const dpar_optimizer_group *group; /* [groups] */
-    const int32_t *group_of; /* [all parameters] group of each; -1 selects the optimizer's numbers
-                                and the rate of the step. Required if there are groups */
+    const int32_t
+        *group_of; /* [all parameters, or arrays] group of each; -1 selects the optimizer's
+                      numbers and the rate of the step. Required if there are groups */
     /* Your memory for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64 bytes,
      * which you keep until the fsdp is freed. If it is NULL and bytes is 0, make allocates it. If
      * bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size that is needed.
@@ -1111,9 +1154,10 @@ typedef struct dpar_fsdp_sizes {
     int64_t gradients;  /* whole, of gradient_type, or shards; of units that are not frozen */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
     int64_t moments;    /* shards of the optimizer's arrays, of units that are not frozen */
-    int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit */
+    int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit that is
+                           not resident, and all resident units */
     int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit that is
-                           not frozen */
+                           neither frozen nor resident, and all resident units not frozen */
 } dpar_fsdp_sizes;
 
 /* A handle to a model that is divided among the ranks. */
@@ -1123,10 +1167,11 @@ typedef struct dpar_fsdp dpar_fsdp;
  * communicator, so that you can plan a job with it. Local. O(params). Fails like dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                           const dpar_fsdp_desc *desc, dpar_why *why);
-/* Makes an fsdp, which divides a model among the ranks of comm. Sets the weights and the
- * optimizer's state to 0.
+/* Makes an fsdp, which divides a model among the ranks of comm. Sets the weights to the values of
+ * your arrays, otherwise to 0, and the optimizer's state to 0.
  *
- * Collective over comm and desc.replicas. Compares the descriptors with small collectives. Fails on
+ * Collective over comm and desc.replicas. Compares the descriptors with small collectives, but not
+ * the values, of which each rank copies its own pieces. O(units * arrays + arrays^2). Fails on
  * all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or
  * DPAR_E_MEMORY. In the functions below, the message of an error is in comm->why. */
 DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
@@ -1151,14 +1196,16 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece
 
 /* Marks all gradients as 0. Call it before the backward of a step's first micro-batch. It does not
  * touch their memory: a pass later overwrites or zeroes the gradients of each unit that it reaches.
- * Local. O(units). */
+ * Gradients that are already in use, such as those of resident units after dpar_fsdp_begin, are
+ * zeroed at once. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
 /* Begins a micro-batch.
  *
  * last: 1 for the last micro-batch of the step.
  *
- * Local. O(units). Fails with DPAR_E_ARG if the previous micro-batch has not ended, or with the
- * status of a broken communicator. */
+ * Local and O(units) without resident units. With them it is collective, and costs an all-gather of
+ * each one that the pool does not hold already. Fails with DPAR_E_ARG if the previous micro-batch
+ * has not ended, or with the status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of a unit, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides memory for the
@@ -1186,9 +1233,10 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
  * adds: set to 1 if backward must add to the present contents, or 0 if it must overwrite them. This
  *       is the `beta` of the matrix product that computes the gradient. May be NULL.
  *
- * Without desc.overwrite_gradients, *adds is always 1. With it, *adds is 1 only if gradients are
- * whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch of the step had this
- * unit in backward, or dpar_fsdp_norm, _state or _step read them since dpar_fsdp_zero. */
+ * Without desc.overwrite_gradients and for resident units, *adds is always 1. Otherwise it is 1
+ * only if gradients are whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch
+ * of the step had this unit in backward, or dpar_fsdp_norm, _state or _step read them since
+ * dpar_fsdp_zero. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
 /* Marks the gradients of a unit as complete for this micro-batch, and posts their reduction.
  *
@@ -1197,7 +1245,8 @@ DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
  * micro-batch. Fails with DPAR_E_ARG if the unit has no gradients in this pass or is already ready.
  * Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
-/* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
+/* Ends the micro-batch. Makes resident units ready. After the last micro-batch, the gradients of
+ * this rank's shards are reduced.
  *
  * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
  * all-reduce of each shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in
@@ -2779,6 +2828,12 @@ DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
  * names `what`. */
 DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update, double squares,
                                              uint64_t hash, const char *what);
+/* Lists an optimizer's numbers, which must be equal on all ranks. moment_type: of its moments. */
+DPARI_INTERNAL void dpari_update_facts(dpari_facts *facts, const dpar_optimizer *optimizer,
+                                       int32_t moment_type);
+/* Lists the numbers of parameter group i. */
+DPARI_INTERNAL void dpari_update_facts_group(dpari_facts *facts, int32_t i,
+                                             const dpar_optimizer_group *group);
 
 /* ==== train/ddp_private.h ==== */
 
@@ -2901,7 +2956,10 @@ typedef struct dpari_fsdp_unit {
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
     int32_t frozen;      /* 1 if it has neither gradients nor moments (desc.frozen) */
-    dpar_work across;    /* the reduction of its shard over replicas */
+    int32_t resident;    /* 1 if it is in use during a whole pass (desc.resident) */
+    int32_t own_slot;    /* the only slot that can hold its weights, or -1 for any of the pool */
+    int32_t own_bucket; /* the only bucket that can hold its gradients, or -1 for any of the pool */
+    dpar_work across;   /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
 /* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
@@ -2912,6 +2970,7 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 /* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
 typedef struct dpari_fsdp_slot {
+    int64_t at;   /* its first element in fsdp->weights or fsdp->grads */
     int32_t unit; /* the unit in it, or -1 if it is free */
     /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
     int32_t sent;
@@ -2929,6 +2988,8 @@ struct dpar_fsdp {
     int64_t *start;                 /* [params] first element of each parameter in its unit */
     int32_t *home;                  /* [params] the unit of each parameter */
     int32_t *group_of;              /* [params] the group of each parameter, or -1 */
+    int32_t *array_of;              /* [params] the array of each parameter; NULL without arrays */
+    dpar_fsdp_array *array;         /* [desc.arrays] copy of desc.array */
     dpar_optimizer_group *group;    /* [desc.groups] copy of desc.group */
     unsigned char *memory;          /* the registered memory, which contains the arrays below */
     unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
@@ -2936,14 +2997,20 @@ struct dpar_fsdp {
     unsigned char *master;          /* of desc.type: shards of the master weights */
     unsigned char *moment[2];       /* shards of the optimizer's moments */
     unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
-    int64_t largest;                /* elements of the largest unit, including padding */
-    int64_t largest_trained;        /* of the largest unit that is not frozen */
-    int64_t shard_sum;              /* elements of all shards of this rank */
-    int64_t trained_sum;            /* elements of its shards of units that are not frozen */
+    /* Elements of the largest unit that uses the pool, including padding: of all, and of those that
+     * are not frozen. Resident units do not use it. */
+    int64_t largest, largest_trained;
+    int64_t resident_sum;         /* elements of all resident units */
+    int64_t resident_trained_sum; /* of those that are not frozen */
+    int64_t shard_sum;            /* elements of all shards of this rank */
+    int64_t trained_sum;          /* elements of its shards of units that are not frozen */
     int32_t units, params;
-    int32_t full;         /* number of units that have elements */
+    int32_t full;         /* number of units that use the pool and have elements */
     int32_t full_trained; /* number of these that are not frozen */
+    int32_t residents;    /* number of resident units */
     int32_t slots, buckets;
+    /* Slots and buckets of the pool come first. 0 if each unit has its own. */
+    int32_t pool_slots, pool_buckets;
     int64_t steps;      /* steps of the optimizer so far */
     double squares;     /* sum of the squares of this rank's gradients */
     int32_t pinned;     /* 1 if a device can write `squares` */
@@ -2959,10 +3026,21 @@ DPARI_INTERNAL int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc);
 DPARI_INTERNAL int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc);
 /* Returns the type of the optimizer's moments. */
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc);
-/* Returns the number of parameters of unit u. */
+/* Returns the number of parameters of unit u if there are no arrays. */
 DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u);
-/* Returns 1 if unit u has neither gradients nor moments. */
-DPARI_INTERNAL int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u);
+/* Returns the number of slices of an array. */
+DPARI_INTERNAL int32_t dpari_fsdp_slices(const dpar_fsdp_array *array);
+/* Returns the length of desc->group_of: the number of arrays, or `params` without arrays. */
+DPARI_INTERNAL int32_t dpari_fsdp_listed(const dpar_fsdp_desc *desc, int64_t params);
+/* Reports where the parameters of unit u are listed, whose first parameter has number `first`: at
+ * some of the places *begin .. *end - 1 of desc->count, or of desc->array if there are arrays. */
+DPARI_INTERNAL void dpari_fsdp_range(const dpar_fsdp_desc *desc, int32_t u, int64_t first,
+                                     int64_t *begin, int64_t *end);
+/* Returns the number of elements of the parameter of unit u at this place. Returns -1 if the unit
+ * has no part of this array. */
+DPARI_INTERNAL int64_t dpari_fsdp_elements(const dpar_fsdp_desc *desc, int32_t u, int64_t place);
+/* Returns flags[u], or 0 if there are no flags: desc->frozen or desc->resident. */
+DPARI_INTERNAL int32_t dpari_fsdp_flag(const int32_t *flags, int32_t u);
 /* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
 DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
                                            const dpar_fsdp_desc *desc, dpar_fsdp_sizes *sizes,
@@ -2970,6 +3048,8 @@ DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
 /* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
  * memory is NULL, only computes the size. */
 DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes);
+/* Computes where each unit and parameter is, and empties slots and buckets. */
+DPARI_INTERNAL dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why);
 /* True if fsdp is not NULL and unit u exists. */
 DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u);
 /* Return the addresses of the whole weights in a slot and of the whole gradients in a bucket. */
@@ -2990,6 +3070,24 @@ DPARI_INTERNAL unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t 
 DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u);
 /* Returns the index of the first element of this rank's shard among the elements of all units. */
 DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u);
+
+/* ==== train/fsdp_arrays.h ==== */
+
+/* fsdp_arrays - private: the caller's arrays (desc.array), their first values, and the pointers
+ * that follow the unit in use. */
+
+/* Checks that no two arrays share values or pointers. Reads the pointers. */
+DPARI_INTERNAL dpar_status dpari_fsdp_check_arrays(const dpar_fsdp *fsdp, dpar_why *why);
+/* Returns the first values of parameter i, to which its array's pointer points before the first
+ * unshard. Returns NULL if there are none. */
+DPARI_INTERNAL const void *dpari_fsdp_first_values(const dpar_fsdp *fsdp, int32_t i);
+/* Sets the pointers of the arrays of unit u to its weights, or to its gradients if gradients is 1.
+ * The unit must have a slot or a bucket.
+ *
+ * available: 1 before their use. 0 after it: sets the pointers to NULL, unless they point to
+ * another unit by now. */
+DPARI_INTERNAL void dpari_fsdp_point(const dpar_fsdp *fsdp, int32_t u, int32_t gradients,
+                                     int32_t available);
 
 /* ==== train/fsdp_private.h ==== */
 
@@ -6494,6 +6592,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_check(const dpar_update *upda
     return DPAR_OK;
 }
 
+DPARI_INTERNAL DPARI_COLD void
+dpari_update_facts(dpari_facts *facts, const dpar_optimizer *optimizer, int32_t moment_type)
+{
+    dpari_fact(facts, "optimizer.kind", 0, optimizer->kind);
+    dpari_fact(facts, "optimizer.nesterov", 0, optimizer->nesterov);
+    dpari_fact(facts, "optimizer.stochastic", 0, optimizer->stochastic);
+    dpari_fact_type(facts, "optimizer.moment_type", 0, moment_type);
+    dpari_fact_hash(facts, "optimizer.seed", 0, optimizer->seed);
+    dpari_fact_real(facts, "optimizer.beta1", 0, optimizer->beta1);
+    dpari_fact_real(facts, "optimizer.beta2", 0, optimizer->beta2);
+    dpari_fact_real(facts, "optimizer.epsilon", 0, optimizer->epsilon);
+    dpari_fact_real(facts, "optimizer.momentum", 0, optimizer->momentum);
+    dpari_fact_real(facts, "optimizer.decay", 0, optimizer->decay);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_update_facts_group(dpari_facts *facts, int32_t i,
+                                                        const dpar_optimizer_group *group)
+{
+    dpari_fact_real(facts, "group[#].decay", i, group->decay);
+    dpari_fact_real(facts, "group[#].rate", i, group->rate);
+    dpari_fact_real(facts, "group[#].beta1", i, group->beta1);
+    dpari_fact_real(facts, "group[#].beta2", i, group->beta2);
+}
+
 /* Writes a message into comm->why: two texts and a separator. */
 static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, const char *separator,
                                          const char *second)
@@ -7674,47 +7796,22 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
     const dpar_zero1_desc *desc = g->desc;
-    const dpar_optimizer *optimizer = desc->optimizer;
     int32_t i;
-    dpari_fact(facts, "optimizer.kind", 0, optimizer->kind);
+    dpari_update_facts(facts, desc->optimizer, g->moment_type);
     dpari_fact(facts, "the number of moments", 0, g->moments);
-    dpari_fact_type(facts, "optimizer.moment_type", 0, g->moment_type);
-    dpari_fact(facts, "optimizer.stochastic", 0, optimizer->stochastic);
-    dpari_fact_hash(facts, "optimizer.seed", 0, optimizer->seed);
     dpari_fact(facts, "steps", 0, desc->steps);
-    dpari_fact(facts, "optimizer.nesterov", 0, optimizer->nesterov);
-    dpari_fact_real(facts, "optimizer.beta1", 0, optimizer->beta1);
-    dpari_fact_real(facts, "optimizer.beta2", 0, optimizer->beta2);
-    dpari_fact_real(facts, "optimizer.epsilon", 0, optimizer->epsilon);
-    dpari_fact_real(facts, "optimizer.momentum", 0, optimizer->momentum);
-    dpari_fact_real(facts, "optimizer.decay", 0, optimizer->decay);
     dpari_fact(facts, "the number of groups", 0, desc->groups);
     for (i = 0; i < desc->groups; i++) {
         dpari_fact(facts, "group[#].first", i, desc->group[i].first);
         dpari_fact(facts, "group[#].count", i, desc->group[i].count);
-        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
-        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
-        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
-        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
+        dpari_update_facts_group(facts, i, &desc->group[i].numbers);
     }
-}
-
-/* Returns the numbers of a group. */
-static dpar_optimizer_group dpari_zero1_numbers(const dpar_zero1_group *group)
-{
-    dpar_optimizer_group numbers;
-    numbers.decay = group->decay;
-    numbers.rate = group->rate;
-    numbers.beta1 = group->beta1;
-    numbers.beta2 = group->beta2;
-    return numbers;
 }
 
 /* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
 static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
-    dpar_optimizer_group numbers;
     dpar_status status;
     int64_t at = 0;
     int32_t i;
@@ -7735,8 +7832,7 @@ static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                 "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
-        numbers = dpari_zero1_numbers(p);
-        status = dpari_optimizer_check_group(&numbers, "dpar_zero1_make", i, why);
+        status = dpari_optimizer_check_group(&p->numbers, "dpar_zero1_make", i, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -7954,8 +8050,7 @@ static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        const dpar_optimizer_group numbers = dpari_zero1_numbers(group);
-        dpari_optimizer_use_group(&numbers, &optimizer, &update.rate);
+        dpari_optimizer_use_group(&group->numbers, &optimizer, &update.rate);
     }
     update.optimizer = &optimizer;
     update.piece = &p;
@@ -8153,17 +8248,49 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
     return full;
 }
 
+DPARI_INTERNAL int32_t dpari_fsdp_slices(const dpar_fsdp_array *array)
+{
+    return (int32_t)dpari_most(1, array->slices);
+}
+
 DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
 {
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-DPARI_INTERNAL int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_fsdp_listed(const dpar_fsdp_desc *desc, int64_t params)
 {
-    return desc->frozen != NULL ? desc->frozen[u] : 0;
+    return desc->arrays > 0 ? desc->arrays : (int32_t)params;
 }
 
-static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void dpari_fsdp_range(const dpar_fsdp_desc *desc, int32_t u,
+                                                int64_t first, int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = desc->arrays;
+    if (desc->arrays == 0) {
+        *begin = first;
+        *end = first + dpari_fsdp_params(desc, u);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_fsdp_elements(const dpar_fsdp_desc *desc, int32_t u,
+                                                      int64_t place)
+{
+    const dpar_fsdp_array *a;
+    if (desc->arrays == 0) {
+        return desc->count[place];
+    }
+    a = &desc->array[place];
+    return u >= a->unit && u - a->unit < dpari_fsdp_slices(a) ? a->count : -1;
+}
+
+DPARI_INTERNAL int32_t dpari_fsdp_flag(const int32_t *flags, int32_t u)
+{
+    return flags != NULL ? flags[u] : 0;
+}
+
+static DPARI_COLD dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
@@ -8184,8 +8311,41 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
     return DPAR_OK;
 }
 
+/* Checks the sizes and units of the arrays. */
+static DPARI_COLD dpar_status dpari_fsdp_check_slices(const dpar_fsdp_desc *desc, dpar_why *why)
+{
+    int32_t i, u;
+    if (desc->arrays < 0 || desc->array == NULL || desc->count != NULL ||
+        desc->params_per_unit != NULL) {
+        return dpari_wrong(
+            why,
+            "fsdp: arrays is %d, but must be 0 or more; above 0, desc.array must not "
+            "be NULL, but desc.count and desc.params_per_unit must",
+            desc->arrays);
+    }
+    for (i = 0; i < desc->arrays; i++) {
+        const dpar_fsdp_array *a = &desc->array[i];
+        const int32_t slices = dpari_fsdp_slices(a);
+        int wrong = a->count < 0 || a->slices < 0 || a->unit < 0 || slices > desc->units - a->unit;
+        /* a pointer cannot point to the slices of several units during a whole pass */
+        for (u = a->unit; slices > 1 && u < a->unit + slices && !wrong; u++) {
+            wrong = dpari_fsdp_flag(desc->resident, u);
+        }
+        if (wrong) {
+            return dpari_wrong(
+                why,
+                "fsdp: array %d has %d slices of %ld elements from unit %d on, but "
+                "sizes must be 0 or more, the units among the %d that exist, and not "
+                "resident if there are several slices",
+                i, a->slices, a->count, a->unit, desc->units);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc,
+                                                    dpar_why *why)
 {
     dpar_status st;
     int32_t i;
@@ -8196,7 +8356,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
     if (desc->units < 0) {
         return dpari_wrong(why, "fsdp: units is %d, but must be 0 or more", desc->units);
     }
-    if (desc->units > 0 && desc->count == NULL) {
+    if (desc->units > 0 && desc->count == NULL && desc->arrays == 0) {
         return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
     if (desc->zero < 1 || desc->zero > 3) {
@@ -8236,6 +8396,9 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
         }
     }
     st = dpari_fsdp_check_types(desc, why);
+    if (st == DPAR_OK && desc->arrays != 0) {
+        st = dpari_fsdp_check_slices(desc, why);
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -8244,7 +8407,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
+DPARI_INTERNAL DPARI_COLD void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
@@ -8259,71 +8422,89 @@ DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *byt
         fsdp->group =
             (dpar_optimizer_group *)dpari_room_take(&r, fsdp->desc.groups, sizeof *fsdp->group);
     }
+    if (fsdp->desc.arrays > 0) {
+        fsdp->array_of = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->array_of);
+        fsdp->array =
+            (dpar_fsdp_array *)dpari_room_take(&r, fsdp->desc.arrays, sizeof *fsdp->array);
+    }
     *bytes = r.used;
 }
 
-/* Computes the elements of a unit, in which parameters follow each other at multiples of
- * `align`. */
-static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *count, int64_t align,
-                                    int64_t *total, dpar_why *why)
+/* Counts the parameters of unit u, whose first has number `first`, and its elements. Parameters
+ * follow each other at multiples of `align`. */
+static DPARI_COLD dpar_status dpari_fsdp_total(const dpar_fsdp_desc *desc, int32_t u, int64_t first,
+                                               int64_t align, int64_t *params, int64_t *total,
+                                               dpar_why *why)
 {
-    int32_t i;
+    int64_t i, begin, end;
+    dpari_fsdp_range(desc, u, first, &begin, &end);
+    *params = 0;
     *total = 0;
-    for (i = 0; i < params; i++) {
+    for (i = begin; i < end; i++) {
         const int64_t at = *total + (align - *total % align) % align;
-        if (count[i] < 0) {
-            return dpari_wrong(
-                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more", i,
-                u, count[i]);
+        const int64_t count = dpari_fsdp_elements(desc, u, i);
+        if (count < 0 && desc->arrays > 0) {
+            continue;
         }
-        if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
+        if (count < 0) {
+            return dpari_wrong(
+                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more",
+                (int32_t)(i - begin), u, count);
+        }
+        if (count > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
         }
-        *total = at + count[i];
+        *total = at + count;
+        *params += 1;
     }
     return DPAR_OK;
 }
 
 /* Computes the number of slots and of buckets. */
-static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
+static DPARI_COLD void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t in_use = dpari_most(1, desc->units_in_use);
     fsdp->slots = fsdp->units;
     fsdp->buckets = fsdp->units;
     if (!dpari_fsdp_weights_whole(desc)) {
-        fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
+        fsdp->pool_slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
+        fsdp->slots = fsdp->pool_slots + fsdp->residents;
     }
     if (!dpari_fsdp_gradients_whole(desc)) {
-        fsdp->buckets =
+        fsdp->pool_buckets =
             (int32_t)dpari_least(fsdp->full_trained, dpari_most(in_use, desc->gradient_buffers));
+        fsdp->buckets = fsdp->pool_buckets + fsdp->residents;
     }
 }
 
 /* Counts the parameters, elements and slots of a descriptor, and stores the numbers in `fsdp`. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
-                                    dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards,
+                                               const dpar_fsdp_desc *desc, dpar_why *why)
 {
     const int64_t align = dpari_most(1, desc->align);
-    int64_t params = 0, total, pool = 1, whole = 0;
+    int64_t params = 0, here, total, pool, whole = 0;
     int32_t u, i;
     dpari_zero(fsdp, sizeof *fsdp);
     fsdp->desc = *desc;
     fsdp->units = desc->units;
     for (u = 0; u < fsdp->units; u++) {
-        const int32_t here = dpari_fsdp_params(desc, u), frozen = dpari_fsdp_is_frozen(desc, u);
+        const int32_t frozen = dpari_fsdp_flag(desc->frozen, u);
+        const int32_t resident = dpari_fsdp_flag(desc->resident, u);
         dpar_status st;
-        if (!dpari_is_flag(frozen)) {
-            return dpari_wrong(why, "fsdp: frozen[%d] is %d, but must be 0 or 1", u, frozen);
+        if (!dpari_is_flag(frozen) || !dpari_is_flag(resident)) {
+            const int good = dpari_is_flag(frozen);
+            return dpari_wrong(why, "fsdp: %s[%d] is %d, but must be 0 or 1",
+                               good ? "resident" : "frozen", u, good ? resident : frozen);
         }
-        if (here < 0 || align > (INT64_C(1) << 40)) {
+        if (dpari_fsdp_params(desc, u) < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
                 why,
                 "fsdp: unit %d has %d parameters and align is %ld, but a unit must have 0 or more, "
                 "and align must be at most 2^40",
-                u, here, align);
+                u, dpari_fsdp_params(desc, u), align);
         }
-        st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
+        st = dpari_fsdp_total(desc, u, params, align, &here, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -8331,10 +8512,19 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         total = dpari_ceil_div(total, shards);
         fsdp->shard_sum += total;
         whole += total * shards;
-        fsdp->largest = dpari_most(fsdp->largest, total * shards);
-        fsdp->full += total > 0;
+        fsdp->residents += resident;
+        if (resident) {
+            fsdp->resident_sum += total * shards;
+        } else {
+            fsdp->largest = dpari_most(fsdp->largest, total * shards);
+            fsdp->full += total > 0;
+        }
         if (!frozen) {
             fsdp->trained_sum += total;
+        }
+        if (!frozen && resident) {
+            fsdp->resident_trained_sum += total * shards;
+        } else if (!frozen) {
             fsdp->largest_trained = dpari_most(fsdp->largest_trained, total * shards);
             fsdp->full_trained += total > 0;
         }
@@ -8346,7 +8536,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
                 u, params, whole);
         }
     }
-    for (i = 0; i < params && desc->groups > 0; i++) {
+    for (i = 0; i < dpari_fsdp_listed(desc, params) && desc->groups > 0; i++) {
         if (desc->group_of[i] < -1 || desc->group_of[i] >= desc->groups) {
             return dpari_wrong(
                 why, "fsdp: group_of[%d] is %d, but must be one of the %d groups, or -1 for none",
@@ -8355,12 +8545,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
     }
     fsdp->params = (int32_t)params;
     dpari_fsdp_count_slots(fsdp);
-    if (!dpari_fsdp_weights_whole(desc)) {
-        pool = dpari_most(pool, fsdp->slots);
-    }
-    if (!dpari_fsdp_gradients_whole(desc)) {
-        pool = dpari_most(pool, fsdp->buckets);
-    }
+    pool = dpari_most(1, dpari_most(fsdp->pool_slots, fsdp->pool_buckets));
     if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
@@ -8371,7 +8556,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
     return DPAR_OK;
 }
 
-static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes *s)
+static DPARI_COLD void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes *s)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t compute = dpar_type_bytes(desc->compute_type);
@@ -8381,13 +8566,14 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes
     if (dpari_fsdp_weights_whole(desc)) {
         s->weights = fsdp->shard_sum * shards * compute;
     } else {
-        s->gathered = fsdp->slots * fsdp->largest * compute;
+        s->gathered = (fsdp->pool_slots * fsdp->largest + fsdp->resident_sum) * compute;
     }
     if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->trained_sum * shards * gradient;
     } else {
         s->gradients = fsdp->trained_sum * dpar_type_bytes(dpari_wide_type(desc->type));
-        s->buckets = fsdp->buckets * fsdp->largest_trained * gradient;
+        s->buckets =
+            (fsdp->pool_buckets * fsdp->largest_trained + fsdp->resident_trained_sum) * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
@@ -8399,9 +8585,9 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
-                                           const dpar_fsdp_desc *desc, dpar_fsdp_sizes *sizes,
-                                           dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
+                                                      const dpar_fsdp_desc *desc,
+                                                      dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp_desc full;
     dpar_status st;
@@ -8420,6 +8606,102 @@ DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
     return st;
 }
 
+/* Empties the first `pool` of `count` slots or buckets, each of `largest` elements. Returns the
+ * number of their elements. */
+static DPARI_COLD int64_t dpari_fsdp_place_pool(dpari_fsdp_slot *slot, int32_t count, int32_t pool,
+                                                int64_t largest)
+{
+    int32_t i;
+    for (i = 0; i < count; i++) {
+        dpari_zero(&slot[i], sizeof slot[i]);
+        slot[i].unit = -1;
+        slot[i].at = i < pool ? i * largest : 0;
+    }
+    return pool * largest;
+}
+
+/* Places the slots and buckets: first those of the pool, then one for each unit that has its own.
+ * These are all units if the weights or gradients stay whole, otherwise the resident ones. */
+static DPARI_COLD void dpari_fsdp_place_slots(dpar_fsdp *fsdp)
+{
+    const int weights_whole = dpari_fsdp_weights_whole(&fsdp->desc);
+    const int gradients_whole = dpari_fsdp_gradients_whole(&fsdp->desc);
+    int64_t at = dpari_fsdp_place_pool(fsdp->slot, fsdp->slots, fsdp->pool_slots, fsdp->largest);
+    int64_t gradient_at = dpari_fsdp_place_pool(fsdp->bucket, fsdp->buckets, fsdp->pool_buckets,
+                                                fsdp->largest_trained);
+    int32_t u, slot = fsdp->pool_slots, bucket = fsdp->pool_buckets;
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
+        const int64_t elements = unit->flat.shard * fsdp->shard->size;
+        unit->own_slot = unit->own_bucket = -1;
+        if (weights_whole || unit->resident) {
+            unit->own_slot = slot;
+            fsdp->slot[slot++].at = at;
+            at += elements;
+        }
+        if (gradients_whole || unit->resident) {
+            unit->own_bucket = bucket;
+            fsdp->bucket[bucket++].at = gradient_at;
+            gradient_at += unit->frozen ? 0 : elements;
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
+{
+    int64_t shard_at = 0, trained_at = 0;
+    uint64_t key = 0;
+    int64_t at, begin, end;
+    int32_t u, i, params = 0;
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
+        dpar_status st;
+        dpari_zero(unit, sizeof *unit);
+        unit->first = params;
+        dpari_fsdp_range(&fsdp->desc, u, params, &begin, &end);
+        for (at = begin; at < end; at++) {
+            const int64_t count = dpari_fsdp_elements(&fsdp->desc, u, at);
+            if (count < 0) {
+                continue;
+            }
+            fsdp->count[params] = count;
+            fsdp->home[params] = u;
+            if (fsdp->desc.groups > 0) {
+                fsdp->group_of[params] = fsdp->desc.group_of[at];
+            }
+            if (fsdp->desc.arrays > 0) {
+                fsdp->array_of[params] = (int32_t)at;
+            }
+            params++;
+        }
+        unit->last = params;
+        st = dpari_flat_init(&unit->flat, params - unit->first, fsdp->count + unit->first,
+                             dpari_most(1, fsdp->desc.align), fsdp->shard->size,
+                             fsdp->start + unit->first, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        unit->frozen = dpari_fsdp_flag(fsdp->desc.frozen, u);
+        unit->resident = dpari_fsdp_flag(fsdp->desc.resident, u);
+        unit->shard_at = shard_at;
+        unit->trained_at = trained_at;
+        unit->key = key;
+        unit->slot = unit->bucket = -1;
+        unit->fresh = unit->adds = 1;
+        shard_at += unit->flat.shard;
+        trained_at += unit->frozen ? 0 : unit->flat.shard;
+        key += (uint64_t)unit->flat.total;
+    }
+    for (i = 0; i < fsdp->desc.groups; i++) {
+        fsdp->group[i] = fsdp->desc.group[i];
+    }
+    for (i = 0; i < fsdp->desc.arrays; i++) {
+        fsdp->array[i] = fsdp->desc.array[i];
+    }
+    dpari_fsdp_place_slots(fsdp);
+    return DPAR_OK;
+}
+
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
@@ -8429,18 +8711,12 @@ DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 
 DPARI_INTERNAL unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
-    const int64_t at = dpari_fsdp_weights_whole(&fsdp->desc)
-                           ? fsdp->unit[slot].shard_at * fsdp->shard->size
-                           : slot * fsdp->largest;
-    return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
+    return fsdp->weights + fsdp->slot[slot].at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 DPARI_INTERNAL unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc)
-                           ? fsdp->unit[bucket].trained_at * fsdp->shard->size
-                           : bucket * fsdp->largest_trained;
-    return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
+    return fsdp->grads + fsdp->bucket[bucket].at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
 DPARI_INTERNAL int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type)
@@ -8466,7 +8742,8 @@ DPARI_INTERNAL unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32
     return fsdp->sums + fsdp->unit[u].trained_at * dpar_type_bytes(*type);
 }
 
-DPARI_INTERNAL unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
+DPARI_INTERNAL DPARI_COLD unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u,
+                                                            int32_t *type)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);
@@ -8491,6 +8768,88 @@ DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_
 DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
 {
     return fsdp->unit[u].key + (uint64_t)(fsdp->unit[u].flat.shard * fsdp->shard->rank);
+}
+
+/* ==== train/fsdp_arrays.c ==== */
+
+/* Returns the caller's pointer, whose type (such as float *) the library does not know. */
+static unsigned char *dpari_fsdp_pointer(void *const *pointer)
+{
+    unsigned char *at = NULL;
+    if (pointer != NULL) {
+        dpari_elements_bits(&at, pointer, sizeof at);
+    }
+    return at;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_check_arrays(const dpar_fsdp *fsdp, dpar_why *why)
+{
+    const dpar_fsdp_desc *desc = &fsdp->desc;
+    const int64_t each = dpar_type_bytes(desc->type);
+    int32_t i, k;
+    for (i = 0; i < desc->arrays; i++) {
+        const dpar_fsdp_array *a = &desc->array[i];
+        const uintptr_t begin = (uintptr_t)dpari_fsdp_pointer(a->weights);
+        const uintptr_t end = begin + (uintptr_t)(a->count * dpari_fsdp_slices(a) * each);
+        for (k = 0; k < i; k++) {
+            const dpar_fsdp_array *b = &desc->array[k];
+            const uintptr_t other = (uintptr_t)dpari_fsdp_pointer(b->weights);
+            const uintptr_t other_end = other + (uintptr_t)(b->count * dpari_fsdp_slices(b) * each);
+            if ((a->weights != NULL && a->weights == b->weights) ||
+                (a->gradients != NULL && a->gradients == b->gradients) ||
+                (begin != 0 && other != 0 && begin < other_end && other < end)) {
+                return dpari_wrong(
+                    why,
+                    "dpar_fsdp_make: arrays %d and %d overlap or have the same pointer, but a "
+                    "weight "
+                    "that several layers use must be listed once, in a resident unit",
+                    k, i);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Returns the bytes from slice 0 of parameter i's array to the parameter. */
+static uintptr_t dpari_fsdp_before(const dpar_fsdp *fsdp, int32_t i, int32_t type)
+{
+    const int64_t slice = fsdp->home[i] - fsdp->array[fsdp->array_of[i]].unit;
+    return (uintptr_t)(slice * fsdp->count[i] * dpar_type_bytes(type));
+}
+
+DPARI_INTERNAL DPARI_COLD const void *dpari_fsdp_first_values(const dpar_fsdp *fsdp, int32_t i)
+{
+    const unsigned char *values = dpari_fsdp_pointer(fsdp->array[fsdp->array_of[i]].weights);
+    return values != NULL ? values + dpari_fsdp_before(fsdp, i, fsdp->desc.type) : NULL;
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_fsdp_point(const dpar_fsdp *fsdp, int32_t u, int32_t gradients,
+                                                int32_t available)
+{
+    const dpari_fsdp_unit *unit = &fsdp->unit[u];
+    const int32_t place = gradients ? unit->bucket : unit->slot;
+    int32_t i, type = fsdp->desc.compute_type;
+    const unsigned char *whole;
+    if (place < 0 || fsdp->desc.arrays == 0) {
+        return;
+    }
+    whole = dpari_fsdp_slot_at(fsdp, place);
+    if (gradients) {
+        whole = dpari_fsdp_bucket_at(fsdp, place);
+        type = fsdp->desc.gradient_type;
+    }
+    for (i = unit->first; i < unit->last; i++) {
+        const dpar_fsdp_array *a = &fsdp->array[fsdp->array_of[i]];
+        void **pointer = gradients ? a->gradients : a->weights;
+        /* the address of slice 0, if it were in the memory before this slice */
+        uintptr_t at = (uintptr_t)(whole + fsdp->start[i] * dpar_type_bytes(type)) -
+                       dpari_fsdp_before(fsdp, i, type);
+        if (pointer == NULL || (!available && (uintptr_t)dpari_fsdp_pointer(pointer) != at)) {
+            continue;
+        }
+        at = available ? at : 0;
+        dpari_elements_bits(pointer, &at, sizeof at);
+    }
 }
 
 /* ==== train/fsdp.c ==== */
@@ -8536,7 +8895,6 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_desc *desc = &g->fsdp->desc;
-    const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
     dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of units", 0, g->fsdp->units);
@@ -8551,88 +8909,34 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
     dpari_fact(facts, "sum", 0, desc->sum);
     dpari_fact(facts, "overwrite_gradients", 0, desc->overwrite_gradients);
     dpari_fact(facts, "align", 0, dpari_most(1, desc->align));
-    dpari_fact(facts, "optimizer.kind", 0, m->kind);
-    dpari_fact(facts, "optimizer.nesterov", 0, m->nesterov);
-    dpari_fact(facts, "optimizer.stochastic", 0, m->stochastic);
-    dpari_fact_type(facts, "optimizer.moment_type", 0, dpari_fsdp_moment_type(desc));
-    dpari_fact_hash(facts, "optimizer.seed", 0, m->seed);
-    dpari_fact_real(facts, "optimizer.beta1", 0, m->beta1);
-    dpari_fact_real(facts, "optimizer.beta2", 0, m->beta2);
-    dpari_fact_real(facts, "optimizer.epsilon", 0, m->epsilon);
-    dpari_fact_real(facts, "optimizer.momentum", 0, m->momentum);
-    dpari_fact_real(facts, "optimizer.decay", 0, m->decay);
+    dpari_update_facts(facts, &desc->optimizer, dpari_fsdp_moment_type(desc));
     for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(facts, "params_per_unit[#]", i, dpari_fsdp_params(desc, i));
-        dpari_fact(facts, "frozen[#]", i, dpari_fsdp_is_frozen(desc, i));
+        dpari_fact(facts, "frozen[#]", i, dpari_fsdp_flag(desc->frozen, i));
+        dpari_fact(facts, "resident[#]", i, dpari_fsdp_flag(desc->resident, i));
     }
     dpari_fact(facts, "the number of groups", 0, desc->groups);
     for (i = 0; i < desc->groups; i++) {
-        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
-        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
-        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
-        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
+        dpari_update_facts_group(facts, i, &desc->group[i]);
     }
-    for (i = 0; i < g->fsdp->params; i++) {
-        dpari_fact(facts, "count[#]", i, desc->count[i]);
+    dpari_fact(facts, "arrays", 0, desc->arrays);
+    for (i = 0; i < dpari_fsdp_listed(desc, g->fsdp->params); i++) {
+        if (desc->arrays > 0) {
+            dpari_fact(facts, "array[#].count", i, desc->array[i].count);
+            dpari_fact(facts, "array[#].slices", i, desc->array[i].slices);
+            dpari_fact(facts, "array[#].unit", i, desc->array[i].unit);
+        } else {
+            dpari_fact(facts, "count[#]", i, desc->count[i]);
+        }
         if (desc->groups > 0) {
             dpari_fact(facts, "group_of[#]", i, desc->group_of[i]);
         }
     }
 }
 
-/* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
-{
-    const int64_t *count = fsdp->desc.count;
-    int64_t shard_at = 0, trained_at = 0;
-    uint64_t key = 0;
-    int32_t u, i, first = 0;
-    for (u = 0; u < fsdp->units; u++) {
-        dpari_fsdp_unit *unit = &fsdp->unit[u];
-        dpar_status st;
-        dpari_zero(unit, sizeof *unit);
-        unit->first = first;
-        unit->last = first + dpari_fsdp_params(&fsdp->desc, u);
-        st = dpari_flat_init(&unit->flat, unit->last - first, count + first,
-                             dpari_most(1, fsdp->desc.align), fsdp->shard->size,
-                             fsdp->start + first, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        for (i = first; i < unit->last; i++) {
-            fsdp->count[i] = count[i];
-            fsdp->home[i] = u;
-            if (fsdp->desc.groups > 0) {
-                fsdp->group_of[i] = fsdp->desc.group_of[i];
-            }
-        }
-        unit->frozen = dpari_fsdp_is_frozen(&fsdp->desc, u);
-        unit->shard_at = shard_at;
-        unit->trained_at = trained_at;
-        unit->key = key;
-        unit->slot = unit->bucket = -1;
-        unit->fresh = unit->adds = 1;
-        shard_at += unit->flat.shard;
-        trained_at += unit->frozen ? 0 : unit->flat.shard;
-        key += (uint64_t)unit->flat.total;
-        first = unit->last;
-    }
-    for (i = 0; i < fsdp->desc.groups; i++) {
-        fsdp->group[i] = fsdp->desc.group[i];
-    }
-    for (i = 0; i < fsdp->slots; i++) {
-        dpari_zero(&fsdp->slot[i], sizeof fsdp->slot[i]);
-        fsdp->slot[i].unit = -1;
-    }
-    for (i = 0; i < fsdp->buckets; i++) {
-        dpari_zero(&fsdp->bucket[i], sizeof fsdp->bucket[i]);
-        fsdp->bucket[i].unit = -1;
-    }
-    return DPAR_OK;
-}
-
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s,
+                                                  dpar_why *why)
 {
     const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
@@ -8667,7 +8971,7 @@ static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_release(dpar_fsdp *fsdp)
+static DPARI_COLD void dpari_fsdp_release(dpar_fsdp *fsdp)
 {
     if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
         (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
@@ -8677,9 +8981,10 @@ static void dpari_fsdp_release(dpar_fsdp *fsdp)
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
-                                            const char *plan, dpari_state *state,
-                                            dpari_fsdp_given *given, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas,
+                                                       dpar_status st, const char *plan,
+                                                       dpari_state *state, dpari_fsdp_given *given,
+                                                       dpar_why *why)
 {
     dpar_status within;
     given->shard = NULL;
@@ -8695,21 +9000,26 @@ DPARI_INTERNAL dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replica
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
-/* Fills in an fsdp for which the numbers were computed and memory was provided, and allocates the
- * registered memory. */
-static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
-                                    dpar_why *why)
+/* Fills in an fsdp for which the numbers were computed and memory was provided, allocates the
+ * registered memory, and copies the first values of the arrays. */
+static DPARI_COLD dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm,
+                                               const dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     int64_t plan;
+    int32_t i;
     dpar_status st;
     dpari_fsdp_place(fsdp, fsdp, &plan);
     fsdp->shard = comm;
     fsdp->replicas = fsdp->desc.replicas;
     st = dpari_fsdp_fill_in(fsdp, why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_allocate(fsdp, sizes, why);
     }
-    return dpari_fsdp_allocate(fsdp, sizes, why);
+    for (i = 0; i < fsdp->params && fsdp->desc.arrays > 0 && st == DPAR_OK; i++) {
+        const void *values = dpari_fsdp_first_values(fsdp, i);
+        st = values != NULL ? dpar_fsdp_set(fsdp, i, values) : DPAR_OK;
+    }
+    return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -8729,6 +9039,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_check_arrays(&counted, why);
+    }
     if (st == DPAR_OK) {
         st = dpari_object_memory(comm, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
@@ -8775,6 +9088,23 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t
     return st;
 }
 
+/* Ends the use of all units and of their gradients. */
+static DPARI_COLD void dpari_fsdp_end_use(dpar_fsdp *fsdp)
+{
+    int32_t u;
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
+        if (unit->used) {
+            dpari_fsdp_point(fsdp, u, 0, 0);
+        }
+        if (unit->state == DPARI_FSDP_OPEN) {
+            dpari_fsdp_point(fsdp, u, 1, 0);
+        }
+        unit->used = 0;
+        unit->state = DPARI_FSDP_NONE;
+    }
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
 {
     int32_t i;
@@ -8785,6 +9115,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* If a communicator broke during a pass, operations may still use the memory. */
+    dpari_fsdp_end_use(fsdp);
     (void)dpari_fsdp_forget(fsdp, 0);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
@@ -8798,8 +9129,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
 
 /* Posts a collective on unit u. The tag is the unit, so that ranks that visit units of equal size
  * in different orders get an error. */
-static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
-                                   void *out, int32_t type, dpar_work *work)
+static DPARI_COLD dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u,
+                                              const void *in, void *out, int32_t type,
+                                              dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
@@ -8925,7 +9257,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     for (v = 0; v < fsdp->units; v++) {
         const dpari_fsdp_unit *unit = &fsdp->unit[v];
         const int holds = gradients ? unit->state == DPARI_FSDP_OPEN && !unit->frozen : unit->used;
-        if (!holds) {
+        if (!holds || unit->resident) {
             continue;
         }
         if (n < NAMED) {
@@ -8945,14 +9277,14 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
 /* Returns a slot for unit u: a free one, otherwise the slot of the unit that is needed last, which
  * is the smallest unit in forward and the largest in backward. Units in use keep their slots, and
  * so do units lo .. hi, which are needed next. Returns -1 if that leaves no slot. */
-static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
-                               int32_t back)
+static DPARI_COLD int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                                          int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_weights_whole(&fsdp->desc)) {
-        return u;
+    if (fsdp->unit[u].own_slot >= 0) {
+        return fsdp->unit[u].own_slot;
     }
-    for (i = 0; i < fsdp->slots; i++) {
+    for (i = 0; i < fsdp->pool_slots; i++) {
         const int32_t v = fsdp->slot[i].unit;
         if (v < 0) {
             return i;
@@ -9033,10 +9365,10 @@ static DPARI_COLD dpar_status dpari_fsdp_request(dpar_fsdp *fsdp, int32_t u, int
     return st;
 }
 
-/* Requests unit u and the next units in this direction, and waits for unit u. */
-static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
+/* Requests unit u and the next `ahead` units in this direction, and waits for unit u. */
+static DPARI_COLD dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int64_t ahead,
+                                                int32_t back)
 {
-    const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
     const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
@@ -9097,22 +9429,24 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 
 /* Prepares the bucket of unit u at address `whole`. Leaves it unchanged if it contains gradients of
  * earlier passes. Otherwise sets all of it to 0, or with overwrite_gradients only the gaps between
- * parameters and the padding at the end, because backward writes the rest. */
-static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
+ * parameters and the padding at the end, because backward writes the rest. Several layers add to
+ * the gradients of a resident unit, which are therefore always set to 0. */
+static DPARI_COLD dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
                   all = unit->flat.shard * fsdp->shard->size;
     const int earlier = dpari_fsdp_gradients_whole(&fsdp->desc) && !unit->fresh;
+    const int writes = fsdp->desc.overwrite_gradients && !unit->resident;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
-    unit->adds = earlier || !fsdp->desc.overwrite_gradients;
+    unit->adds = earlier || !writes;
     unit->fresh = unit->fresh && !dpari_fsdp_gradients_whole(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
-    for (i = unit->first; i < unit->last && fsdp->desc.overwrite_gradients && st == DPAR_OK; i++) {
+    for (i = unit->first; i < unit->last && writes && st == DPAR_OK; i++) {
         st = dpari_do_copy(fsdp->shard, whole + at * each, NULL, (fsdp->start[i] - at) * each);
         at = fsdp->start[i] + fsdp->count[i];
     }
@@ -9127,7 +9461,7 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *w
 static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
-    for (i = 0; i < fsdp->buckets; i++) {
+    for (i = 0; i < fsdp->pool_buckets; i++) {
         const dpari_fsdp_slot *s = &fsdp->bucket[i];
         if (s->unit < 0) {
             return i;
@@ -9140,12 +9474,12 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 }
 
 /* Assigns a bucket to unit u, in which backward computes its gradients. */
-static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
+static DPARI_COLD dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
-    int32_t b = u;
+    int32_t b = unit->own_bucket;
     const int none = unit->flat.shard == 0 || unit->frozen;
-    if (!none && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
+    if (!none && b < 0) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -9168,7 +9502,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 }
 
 /* Posts the reduction of unit u's gradients. */
-static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
+static DPARI_COLD dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     dpari_fsdp_unit *unit = &fsdp->unit[u];
@@ -9203,11 +9537,46 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
     int32_t u;
     for (u = 0; fsdp != NULL && u < fsdp->units; u++) {
         fsdp->unit[u].fresh = 1;
+        if (fsdp->unit[u].state == DPARI_FSDP_OPEN && fsdp->unit[u].bucket >= 0) {
+            const dpar_status st =
+                dpari_fsdp_clear(fsdp, u, dpari_fsdp_bucket_at(fsdp, fsdp->unit[u].bucket));
+            fsdp->status = dpari_first_error(fsdp->status, st);
+        }
     }
+}
+
+/* Begins the use of a unit whose weights were gathered, in backward also of its gradients. */
+static DPARI_COLD dpar_status dpari_fsdp_use(dpar_fsdp *fsdp, int32_t u, int32_t back)
+{
+    if (back) {
+        const dpar_status st = dpari_fsdp_open(fsdp, u);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        dpari_fsdp_point(fsdp, u, 1, 1);
+    }
+    fsdp->unit[u].used = 1;
+    dpari_fsdp_point(fsdp, u, 0, 1);
+    return DPAR_OK;
+}
+
+/* Begins the use of the resident units for a whole pass. */
+static DPARI_COLD dpar_status dpari_fsdp_use_residents(dpar_fsdp *fsdp)
+{
+    dpar_status st = DPAR_OK;
+    int32_t u;
+    for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
+        if (fsdp->unit[u].resident) {
+            st = dpari_fsdp_gather(fsdp, u, 0, 0);
+            st = st == DPAR_OK ? dpari_fsdp_use(fsdp, u, 1) : st;
+        }
+    }
+    return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
 {
+    dpar_status st;
     int32_t u;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
@@ -9225,11 +9594,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
     fsdp->under_way = 1;
     fsdp->last = last != 0;
     fsdp->status = DPAR_OK;
-    return DPAR_OK;
+    st = dpari_fsdp_use_residents(fsdp);
+    if (st != DPAR_OK) {
+        dpari_fsdp_end_use(fsdp);
+        fsdp->under_way = 0;
+    }
+    return st;
 }
 
 /* Checks that unit u exists and that the direction is valid. */
-static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
+static DPARI_COLD dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(fsdp, u)) {
         return dpari_comm_wrong(fsdp->shard, "fsdp: unit %d does not exist (there are %d units)", u,
@@ -9247,6 +9621,7 @@ static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t dir
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
+    int in_use;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
@@ -9255,7 +9630,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit,
     if (st != DPAR_OK) {
         return st;
     }
-    if (fsdp->unit[unit].used) {
+    in_use = fsdp->unit[unit].resident && fsdp->under_way;
+    if (fsdp->unit[unit].used && !in_use) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", unit);
     }
     if (back && !fsdp->under_way) {
@@ -9264,20 +9640,18 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit,
                                 "progress (dpar_fsdp_begin)",
                                 unit);
     }
-    if (back && fsdp->unit[unit].state != DPARI_FSDP_NONE) {
+    if (back && !in_use && fsdp->unit[unit].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(
             fsdp->shard, "dpar_fsdp_unshard: unit %d already had backward in this pass", unit);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
     }
-    st = dpari_fsdp_gather(fsdp, unit, back);
-    if (st == DPAR_OK && back) {
-        st = dpari_fsdp_open(fsdp, unit);
+    st = dpari_fsdp_gather(fsdp, unit, fsdp->desc.prefetch, back);
+    if (st == DPAR_OK && !in_use) {
+        st = dpari_fsdp_use(fsdp, unit, back);
     }
-    if (st == DPAR_OK) {
-        fsdp->unit[unit].used = 1;
-    } else if (fsdp->under_way && dpari_fsdp_broken(fsdp)) {
+    if (st != DPAR_OK && fsdp->under_way && dpari_fsdp_broken(fsdp)) {
         fsdp->status = st;
     }
     return st;
@@ -9296,6 +9670,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit,
     if (!fsdp->unit[unit].used) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", unit);
     }
+    if (fsdp->unit[unit].resident && fsdp->under_way) {
+        return DPAR_OK;
+    }
+    dpari_fsdp_point(fsdp, unit, 0, 0);
     fsdp->unit[unit].used = 0;
     return DPAR_OK;
 }
@@ -9312,6 +9690,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit)
                                 "this pass, or is already ready",
                                 unit, fsdp->units);
     }
+    dpari_fsdp_point(fsdp, unit, 1, 0);
     fsdp->unit[unit].state = DPARI_FSDP_DONE;
     if (fsdp->status == DPAR_OK) {
         fsdp->status = dpari_fsdp_send(fsdp, unit);
@@ -9321,18 +9700,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit)
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
+static DPARI_COLD void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
 {
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
         const dpari_fsdp_unit *unit = &fsdp->unit[u];
         const int missing = unit->state == DPARI_FSDP_OPEN ||
                             (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0);
-        if (unit->used || (missing && !unit->frozen)) {
+        const int used = unit->used && !unit->resident;
+        if (used || (missing && !unit->frozen)) {
             dpar_why why;
             (void)dpari_wrong(&why,
-                              unit->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
-                                         : "dpar_fsdp_end: unit %d is not ready on rank %d",
+                              used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
+                                   : "dpar_fsdp_end: unit %d is not ready on rank %d",
                               u, fsdp->shard->rank);
             dpar_comm_abort(fsdp->shard, DPAR_E_ARG, why.text);
             fsdp->status = fsdp->shard->status != DPAR_OK ? fsdp->shard->status : DPAR_E_ARG;
@@ -9350,6 +9730,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
         return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_end: no pass is in progress (dpar_fsdp_begin)");
     }
+    for (u = 0; u < fsdp->units; u++) {
+        if (fsdp->unit[u].resident && fsdp->unit[u].state == DPARI_FSDP_OPEN) {
+            (void)dpar_fsdp_ready(fsdp, u);
+        }
+    }
     dpari_fsdp_check_ended(fsdp);
     /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
@@ -9363,10 +9748,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
         fsdp->status = dpari_first_error(fsdp->status, dpar_wait(&fsdp->unit[u].across));
     }
-    for (u = 0; u < fsdp->units; u++) {
-        fsdp->unit[u].used = 0;
-        fsdp->unit[u].state = DPARI_FSDP_NONE;
-    }
+    dpari_fsdp_end_use(fsdp);
     fsdp->under_way = 0;
     return fsdp->status;
 }

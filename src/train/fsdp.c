@@ -24,9 +24,11 @@
 #include "../comm/object_memory.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
+#include "fsdp_arrays.h"
 #include "fsdp_place.h"
 #include "fsdp_private.h"
 #include "layer_calls.h"
+#include "update_private.h"
 
 /* ---- make and free --------------------------------------------------------------------------- */
 
@@ -56,7 +58,6 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_desc *desc = &g->fsdp->desc;
-    const dpar_optimizer *m = &desc->optimizer;
     int32_t i;
     dpari_fsdp_facts_place(facts, g);
     dpari_fact(facts, "the number of units", 0, g->fsdp->units);
@@ -71,88 +72,34 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
     dpari_fact(facts, "sum", 0, desc->sum);
     dpari_fact(facts, "overwrite_gradients", 0, desc->overwrite_gradients);
     dpari_fact(facts, "align", 0, dpari_most(1, desc->align));
-    dpari_fact(facts, "optimizer.kind", 0, m->kind);
-    dpari_fact(facts, "optimizer.nesterov", 0, m->nesterov);
-    dpari_fact(facts, "optimizer.stochastic", 0, m->stochastic);
-    dpari_fact_type(facts, "optimizer.moment_type", 0, dpari_fsdp_moment_type(desc));
-    dpari_fact_hash(facts, "optimizer.seed", 0, m->seed);
-    dpari_fact_real(facts, "optimizer.beta1", 0, m->beta1);
-    dpari_fact_real(facts, "optimizer.beta2", 0, m->beta2);
-    dpari_fact_real(facts, "optimizer.epsilon", 0, m->epsilon);
-    dpari_fact_real(facts, "optimizer.momentum", 0, m->momentum);
-    dpari_fact_real(facts, "optimizer.decay", 0, m->decay);
+    dpari_update_facts(facts, &desc->optimizer, dpari_fsdp_moment_type(desc));
     for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(facts, "params_per_unit[#]", i, dpari_fsdp_params(desc, i));
-        dpari_fact(facts, "frozen[#]", i, dpari_fsdp_is_frozen(desc, i));
+        dpari_fact(facts, "frozen[#]", i, dpari_fsdp_flag(desc->frozen, i));
+        dpari_fact(facts, "resident[#]", i, dpari_fsdp_flag(desc->resident, i));
     }
     dpari_fact(facts, "the number of groups", 0, desc->groups);
     for (i = 0; i < desc->groups; i++) {
-        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
-        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
-        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
-        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
+        dpari_update_facts_group(facts, i, &desc->group[i]);
     }
-    for (i = 0; i < g->fsdp->params; i++) {
-        dpari_fact(facts, "count[#]", i, desc->count[i]);
+    dpari_fact(facts, "arrays", 0, desc->arrays);
+    for (i = 0; i < dpari_fsdp_listed(desc, g->fsdp->params); i++) {
+        if (desc->arrays > 0) {
+            dpari_fact(facts, "array[#].count", i, desc->array[i].count);
+            dpari_fact(facts, "array[#].slices", i, desc->array[i].slices);
+            dpari_fact(facts, "array[#].unit", i, desc->array[i].unit);
+        } else {
+            dpari_fact(facts, "count[#]", i, desc->count[i]);
+        }
         if (desc->groups > 0) {
             dpari_fact(facts, "group_of[#]", i, desc->group_of[i]);
         }
     }
 }
 
-/* Computes where each unit and parameter is, and empties slots and buckets. */
-static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
-{
-    const int64_t *count = fsdp->desc.count;
-    int64_t shard_at = 0, trained_at = 0;
-    uint64_t key = 0;
-    int32_t u, i, first = 0;
-    for (u = 0; u < fsdp->units; u++) {
-        dpari_fsdp_unit *unit = &fsdp->unit[u];
-        dpar_status st;
-        dpari_zero(unit, sizeof *unit);
-        unit->first = first;
-        unit->last = first + dpari_fsdp_params(&fsdp->desc, u);
-        st = dpari_flat_init(&unit->flat, unit->last - first, count + first,
-                             dpari_most(1, fsdp->desc.align), fsdp->shard->size,
-                             fsdp->start + first, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        for (i = first; i < unit->last; i++) {
-            fsdp->count[i] = count[i];
-            fsdp->home[i] = u;
-            if (fsdp->desc.groups > 0) {
-                fsdp->group_of[i] = fsdp->desc.group_of[i];
-            }
-        }
-        unit->frozen = dpari_fsdp_is_frozen(&fsdp->desc, u);
-        unit->shard_at = shard_at;
-        unit->trained_at = trained_at;
-        unit->key = key;
-        unit->slot = unit->bucket = -1;
-        unit->fresh = unit->adds = 1;
-        shard_at += unit->flat.shard;
-        trained_at += unit->frozen ? 0 : unit->flat.shard;
-        key += (uint64_t)unit->flat.total;
-        first = unit->last;
-    }
-    for (i = 0; i < fsdp->desc.groups; i++) {
-        fsdp->group[i] = fsdp->desc.group[i];
-    }
-    for (i = 0; i < fsdp->slots; i++) {
-        dpari_zero(&fsdp->slot[i], sizeof fsdp->slot[i]);
-        fsdp->slot[i].unit = -1;
-    }
-    for (i = 0; i < fsdp->buckets; i++) {
-        dpari_zero(&fsdp->bucket[i], sizeof fsdp->bucket[i]);
-        fsdp->bucket[i].unit = -1;
-    }
-    return DPAR_OK;
-}
-
 /* Allocates the registered memory and divides it into its parts. */
-static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s,
+                                                  dpar_why *why)
 {
     const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
     void *memory = NULL;
@@ -187,7 +134,7 @@ static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s
 }
 
 /* Frees the registered memory. */
-static void dpari_fsdp_release(dpar_fsdp *fsdp)
+static DPARI_COLD void dpari_fsdp_release(dpar_fsdp *fsdp)
 {
     if (fsdp->pinned && fsdp->shard->mem->unpin != NULL) {
         (void)fsdp->shard->mem->unpin(fsdp->shard->mem->ctx, &fsdp->squares);
@@ -197,9 +144,10 @@ static void dpari_fsdp_release(dpar_fsdp *fsdp)
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
-                                            const char *plan, dpari_state *state,
-                                            dpari_fsdp_given *given, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas,
+                                                       dpar_status st, const char *plan,
+                                                       dpari_state *state, dpari_fsdp_given *given,
+                                                       dpar_why *why)
 {
     dpar_status within;
     given->shard = NULL;
@@ -215,21 +163,26 @@ DPARI_INTERNAL dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replica
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
-/* Fills in an fsdp for which the numbers were computed and memory was provided, and allocates the
- * registered memory. */
-static dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
-                                    dpar_why *why)
+/* Fills in an fsdp for which the numbers were computed and memory was provided, allocates the
+ * registered memory, and copies the first values of the arrays. */
+static DPARI_COLD dpar_status dpari_fsdp_build(dpar_fsdp *fsdp, dpar_comm *comm,
+                                               const dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     int64_t plan;
+    int32_t i;
     dpar_status st;
     dpari_fsdp_place(fsdp, fsdp, &plan);
     fsdp->shard = comm;
     fsdp->replicas = fsdp->desc.replicas;
     st = dpari_fsdp_fill_in(fsdp, why);
-    if (st != DPAR_OK) {
-        return st;
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_allocate(fsdp, sizes, why);
     }
-    return dpari_fsdp_allocate(fsdp, sizes, why);
+    for (i = 0; i < fsdp->params && fsdp->desc.arrays > 0 && st == DPAR_OK; i++) {
+        const void *values = dpari_fsdp_first_values(fsdp, i);
+        st = values != NULL ? dpar_fsdp_set(fsdp, i, values) : DPAR_OK;
+    }
+    return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
@@ -249,6 +202,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_check_arrays(&counted, why);
+    }
     if (st == DPAR_OK) {
         st = dpari_object_memory(comm, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
@@ -295,6 +251,23 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *fsdp, int32_t
     return st;
 }
 
+/* Ends the use of all units and of their gradients. */
+static DPARI_COLD void dpari_fsdp_end_use(dpar_fsdp *fsdp)
+{
+    int32_t u;
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
+        if (unit->used) {
+            dpari_fsdp_point(fsdp, u, 0, 0);
+        }
+        if (unit->state == DPARI_FSDP_OPEN) {
+            dpari_fsdp_point(fsdp, u, 1, 0);
+        }
+        unit->used = 0;
+        unit->state = DPARI_FSDP_NONE;
+    }
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
 {
     int32_t i;
@@ -305,6 +278,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* If a communicator broke during a pass, operations may still use the memory. */
+    dpari_fsdp_end_use(fsdp);
     (void)dpari_fsdp_forget(fsdp, 0);
     for (i = 0; i < fsdp->buckets; i++) {
         (void)dpar_wait(&fsdp->bucket[i].work);
@@ -318,8 +292,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *fsdp)
 
 /* Posts a collective on unit u. The tag is the unit, so that ranks that visit units of equal size
  * in different orders get an error. */
-static dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u, const void *in,
-                                   void *out, int32_t type, dpar_work *work)
+static DPARI_COLD dpar_status dpari_fsdp_post(dpar_fsdp *fsdp, int32_t kind, int32_t u,
+                                              const void *in, void *out, int32_t type,
+                                              dpar_work *work)
 {
     dpar_call call;
     dpari_zero(&call, sizeof call);
@@ -445,7 +420,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
     for (v = 0; v < fsdp->units; v++) {
         const dpari_fsdp_unit *unit = &fsdp->unit[v];
         const int holds = gradients ? unit->state == DPARI_FSDP_OPEN && !unit->frozen : unit->used;
-        if (!holds) {
+        if (!holds || unit->resident) {
             continue;
         }
         if (n < NAMED) {
@@ -465,14 +440,14 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *fsdp, int32_t u, int
 /* Returns a slot for unit u: a free one, otherwise the slot of the unit that is needed last, which
  * is the smallest unit in forward and the largest in backward. Units in use keep their slots, and
  * so do units lo .. hi, which are needed next. Returns -1 if that leaves no slot. */
-static int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
-                               int32_t back)
+static DPARI_COLD int32_t dpari_fsdp_pick(const dpar_fsdp *fsdp, int32_t u, int32_t lo, int32_t hi,
+                                          int32_t back)
 {
     int32_t i, best = -1;
-    if (dpari_fsdp_weights_whole(&fsdp->desc)) {
-        return u;
+    if (fsdp->unit[u].own_slot >= 0) {
+        return fsdp->unit[u].own_slot;
     }
-    for (i = 0; i < fsdp->slots; i++) {
+    for (i = 0; i < fsdp->pool_slots; i++) {
         const int32_t v = fsdp->slot[i].unit;
         if (v < 0) {
             return i;
@@ -553,10 +528,10 @@ static DPARI_COLD dpar_status dpari_fsdp_request(dpar_fsdp *fsdp, int32_t u, int
     return st;
 }
 
-/* Requests unit u and the next units in this direction, and waits for unit u. */
-static dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int32_t back)
+/* Requests unit u and the next `ahead` units in this direction, and waits for unit u. */
+static DPARI_COLD dpar_status dpari_fsdp_gather(dpar_fsdp *fsdp, int32_t u, int64_t ahead,
+                                                int32_t back)
 {
-    const int64_t ahead = fsdp->desc.prefetch;
     const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
     const int32_t hi = back ? u : (int32_t)dpari_least(fsdp->units - 1, u + ahead);
     int32_t k;
@@ -617,22 +592,24 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *fsdp, int32_t b)
 
 /* Prepares the bucket of unit u at address `whole`. Leaves it unchanged if it contains gradients of
  * earlier passes. Otherwise sets all of it to 0, or with overwrite_gradients only the gaps between
- * parameters and the padding at the end, because backward writes the rest. */
-static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
+ * parameters and the padding at the end, because backward writes the rest. Several layers add to
+ * the gradients of a resident unit, which are therefore always set to 0. */
+static DPARI_COLD dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     const int64_t each = dpar_type_bytes(fsdp->desc.gradient_type),
                   all = unit->flat.shard * fsdp->shard->size;
     const int earlier = dpari_fsdp_gradients_whole(&fsdp->desc) && !unit->fresh;
+    const int writes = fsdp->desc.overwrite_gradients && !unit->resident;
     dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
-    unit->adds = earlier || !fsdp->desc.overwrite_gradients;
+    unit->adds = earlier || !writes;
     unit->fresh = unit->fresh && !dpari_fsdp_gradients_whole(&fsdp->desc);
     if (earlier) {
         return DPAR_OK;
     }
-    for (i = unit->first; i < unit->last && fsdp->desc.overwrite_gradients && st == DPAR_OK; i++) {
+    for (i = unit->first; i < unit->last && writes && st == DPAR_OK; i++) {
         st = dpari_do_copy(fsdp->shard, whole + at * each, NULL, (fsdp->start[i] - at) * each);
         at = fsdp->start[i] + fsdp->count[i];
     }
@@ -647,7 +624,7 @@ static dpar_status dpari_fsdp_clear(dpar_fsdp *fsdp, int32_t u, unsigned char *w
 static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 {
     int32_t i, best = -1;
-    for (i = 0; i < fsdp->buckets; i++) {
+    for (i = 0; i < fsdp->pool_buckets; i++) {
         const dpari_fsdp_slot *s = &fsdp->bucket[i];
         if (s->unit < 0) {
             return i;
@@ -660,12 +637,12 @@ static int32_t dpari_fsdp_pick_bucket(const dpar_fsdp *fsdp)
 }
 
 /* Assigns a bucket to unit u, in which backward computes its gradients. */
-static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
+static DPARI_COLD dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
-    int32_t b = u;
+    int32_t b = unit->own_bucket;
     const int none = unit->flat.shard == 0 || unit->frozen;
-    if (!none && !dpari_fsdp_gradients_whole(&fsdp->desc)) {
+    if (!none && b < 0) {
         b = dpari_fsdp_pick_bucket(fsdp);
         if (b < 0) {
             return dpari_fsdp_no_room(fsdp, u, 1);
@@ -688,7 +665,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *fsdp, int32_t u)
 }
 
 /* Posts the reduction of unit u's gradients. */
-static dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
+static DPARI_COLD dpar_status dpari_fsdp_send(dpar_fsdp *fsdp, int32_t u)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     dpari_fsdp_unit *unit = &fsdp->unit[u];
@@ -723,11 +700,46 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
     int32_t u;
     for (u = 0; fsdp != NULL && u < fsdp->units; u++) {
         fsdp->unit[u].fresh = 1;
+        if (fsdp->unit[u].state == DPARI_FSDP_OPEN && fsdp->unit[u].bucket >= 0) {
+            const dpar_status st =
+                dpari_fsdp_clear(fsdp, u, dpari_fsdp_bucket_at(fsdp, fsdp->unit[u].bucket));
+            fsdp->status = dpari_first_error(fsdp->status, st);
+        }
     }
+}
+
+/* Begins the use of a unit whose weights were gathered, in backward also of its gradients. */
+static DPARI_COLD dpar_status dpari_fsdp_use(dpar_fsdp *fsdp, int32_t u, int32_t back)
+{
+    if (back) {
+        const dpar_status st = dpari_fsdp_open(fsdp, u);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        dpari_fsdp_point(fsdp, u, 1, 1);
+    }
+    fsdp->unit[u].used = 1;
+    dpari_fsdp_point(fsdp, u, 0, 1);
+    return DPAR_OK;
+}
+
+/* Begins the use of the resident units for a whole pass. */
+static DPARI_COLD dpar_status dpari_fsdp_use_residents(dpar_fsdp *fsdp)
+{
+    dpar_status st = DPAR_OK;
+    int32_t u;
+    for (u = 0; u < fsdp->units && st == DPAR_OK; u++) {
+        if (fsdp->unit[u].resident) {
+            st = dpari_fsdp_gather(fsdp, u, 0, 0);
+            st = st == DPAR_OK ? dpari_fsdp_use(fsdp, u, 1) : st;
+        }
+    }
+    return st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
 {
+    dpar_status st;
     int32_t u;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
@@ -745,11 +757,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last)
     fsdp->under_way = 1;
     fsdp->last = last != 0;
     fsdp->status = DPAR_OK;
-    return DPAR_OK;
+    st = dpari_fsdp_use_residents(fsdp);
+    if (st != DPAR_OK) {
+        dpari_fsdp_end_use(fsdp);
+        fsdp->under_way = 0;
+    }
+    return st;
 }
 
 /* Checks that unit u exists and that the direction is valid. */
-static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
+static DPARI_COLD dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(fsdp, u)) {
         return dpari_comm_wrong(fsdp->shard, "fsdp: unit %d does not exist (there are %d units)", u,
@@ -767,6 +784,7 @@ static dpar_status dpari_fsdp_check_unit(dpar_fsdp *fsdp, int32_t u, int32_t dir
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit, int32_t direction)
 {
     const int32_t back = direction == DPAR_ACTION_BACKWARD;
+    int in_use;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
@@ -775,7 +793,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit,
     if (st != DPAR_OK) {
         return st;
     }
-    if (fsdp->unit[unit].used) {
+    in_use = fsdp->unit[unit].resident && fsdp->under_way;
+    if (fsdp->unit[unit].used && !in_use) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_unshard: unit %d is already in use", unit);
     }
     if (back && !fsdp->under_way) {
@@ -784,20 +803,18 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *fsdp, int32_t unit,
                                 "progress (dpar_fsdp_begin)",
                                 unit);
     }
-    if (back && fsdp->unit[unit].state != DPARI_FSDP_NONE) {
+    if (back && !in_use && fsdp->unit[unit].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(
             fsdp->shard, "dpar_fsdp_unshard: unit %d already had backward in this pass", unit);
     }
     if (fsdp->under_way && fsdp->status != DPAR_OK) {
         return fsdp->status;
     }
-    st = dpari_fsdp_gather(fsdp, unit, back);
-    if (st == DPAR_OK && back) {
-        st = dpari_fsdp_open(fsdp, unit);
+    st = dpari_fsdp_gather(fsdp, unit, fsdp->desc.prefetch, back);
+    if (st == DPAR_OK && !in_use) {
+        st = dpari_fsdp_use(fsdp, unit, back);
     }
-    if (st == DPAR_OK) {
-        fsdp->unit[unit].used = 1;
-    } else if (fsdp->under_way && dpari_fsdp_broken(fsdp)) {
+    if (st != DPAR_OK && fsdp->under_way && dpari_fsdp_broken(fsdp)) {
         fsdp->status = st;
     }
     return st;
@@ -816,6 +833,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *fsdp, int32_t unit,
     if (!fsdp->unit[unit].used) {
         return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_reshard: unit %d is not in use", unit);
     }
+    if (fsdp->unit[unit].resident && fsdp->under_way) {
+        return DPAR_OK;
+    }
+    dpari_fsdp_point(fsdp, unit, 0, 0);
     fsdp->unit[unit].used = 0;
     return DPAR_OK;
 }
@@ -832,6 +853,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit)
                                 "this pass, or is already ready",
                                 unit, fsdp->units);
     }
+    dpari_fsdp_point(fsdp, unit, 1, 0);
     fsdp->unit[unit].state = DPARI_FSDP_DONE;
     if (fsdp->status == DPAR_OK) {
         fsdp->status = dpari_fsdp_send(fsdp, unit);
@@ -841,18 +863,19 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit)
 
 /* Checks at the end of a pass that no unit is in use and all gradients are ready. If not, the pass
  * fails on all ranks. */
-static void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
+static DPARI_COLD void dpari_fsdp_check_ended(dpar_fsdp *fsdp)
 {
     int32_t u;
     for (u = 0; u < fsdp->units && fsdp->status == DPAR_OK; u++) {
         const dpari_fsdp_unit *unit = &fsdp->unit[u];
         const int missing = unit->state == DPARI_FSDP_OPEN ||
                             (fsdp->last && unit->state == DPARI_FSDP_NONE && unit->flat.shard > 0);
-        if (unit->used || (missing && !unit->frozen)) {
+        const int used = unit->used && !unit->resident;
+        if (used || (missing && !unit->frozen)) {
             dpar_why why;
             (void)dpari_wrong(&why,
-                              unit->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
-                                         : "dpar_fsdp_end: unit %d is not ready on rank %d",
+                              used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
+                                   : "dpar_fsdp_end: unit %d is not ready on rank %d",
                               u, fsdp->shard->rank);
             dpar_comm_abort(fsdp->shard, DPAR_E_ARG, why.text);
             fsdp->status = fsdp->shard->status != DPAR_OK ? fsdp->shard->status : DPAR_E_ARG;
@@ -870,6 +893,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
         return dpari_comm_wrong(fsdp->shard,
                                 "dpar_fsdp_end: no pass is in progress (dpar_fsdp_begin)");
     }
+    for (u = 0; u < fsdp->units; u++) {
+        if (fsdp->unit[u].resident && fsdp->unit[u].state == DPARI_FSDP_OPEN) {
+            (void)dpar_fsdp_ready(fsdp, u);
+        }
+    }
     dpari_fsdp_check_ended(fsdp);
     /* The order matters if each unit has its own bucket: it is then that of backward. */
     for (b = fsdp->buckets - 1; b >= 0; b--) {
@@ -883,10 +911,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *fsdp)
     for (u = 0; u < fsdp->units && fsdp->last && fsdp->replicas != NULL; u++) {
         fsdp->status = dpari_first_error(fsdp->status, dpar_wait(&fsdp->unit[u].across));
     }
-    for (u = 0; u < fsdp->units; u++) {
-        fsdp->unit[u].used = 0;
-        fsdp->unit[u].state = DPARI_FSDP_NONE;
-    }
+    dpari_fsdp_end_use(fsdp);
     fsdp->under_way = 0;
     return fsdp->status;
 }

@@ -42,10 +42,28 @@
  * of dpar_fsdp_update; it needs no communication. dpar_fsdp_sizes_init computes the memory that a
  * rank needs. It needs no communicator, so that you can plan a job with it.
  *
- * Tied weights. If several layers use a weight, such as an embedding that is also the output layer,
- * make it a separate unit. Unshard it before the first of these layers and reshard it after the
- * last, in forward and in backward, and make it ready after its last gradient. Set
- * desc.units_in_use to 2, because this unit and that of the current layer are in use together.
+ * Your arrays. If your code has its own pointers to weights and gradients, list them in desc.array
+ * in place of desc.count. Make copies their values, and the pointers then follow the weights:
+ * unshard sets those of a unit, reshard sets them to NULL, and ready does so for gradients. The
+ * code of a layer need not change. A list of arrays has one entry per array:
+ *
+ *     array[k].weights = (void **)&layer->weights;       array[k].count = layer->n;
+ *     array[k].gradients = (void **)&layer->gradients;   array[k].unit = u;
+ *
+ * If an array contains one kind of weights of all layers, layer l at qkv + l * n, it has slices:
+ *
+ *     array[k].weights = (void **)&qkv;                  array[k].count = n;
+ *     array[k].gradients = (void **)&dqkv;               array[k].slices = layers;
+ *     array[k].unit = 1;                                 layer l is unit 1 + l
+ *
+ * Resident units. If several layers use a unit, such as an embedding that is also the output layer
+ * (tied weights), set its desc.resident to 1. It then needs no calls. dpar_fsdp_begin gathers its
+ * weights and provides its gradients, and dpar_fsdp_end reduces these. Weights outside of the
+ * layers can be in the same unit. To overlap its reduction with backward, call dpar_fsdp_ready
+ * after its last gradient. During a pass, unshard of a resident unit only prefetches the next
+ * units, and reshard does nothing. Outside of a pass, for instance in a forward before
+ * dpar_fsdp_begin, use it like other units. With ZeRO-1 and one resident unit, the calls of a step
+ * are zero, begin before forward, end after backward, and update.
  *
  * Frozen units (LoRA, training in stages). The weights of units in desc.frozen do not change. Use
  * them like those of other units, in backward, too, but compute no gradients; dpar_fsdp_ready is
@@ -116,8 +134,26 @@
 #include "../index/layout.h"
 #include "../schedule/schedule.h"
 
+/* One of your arrays of weights. It belongs to one unit, or its slices belong to one unit each:
+ * slice j to unit `unit` + j. A GPT whose arrays hold one kind of weights of all layers, for
+ * instance, has one dpar_fsdp_array per kind, with as many slices as layers. */
+typedef struct dpar_fsdp_array {
+    /* The address of the pointer that your code uses, such as (void **)&layer->weights. Make copies
+     * the first values from there, [slices][count] of desc.type, or sets zeros if your pointer is
+     * NULL. Then you may free your array. Each unshard sets your pointer so that slice j begins at
+     * its element j * count, and reshard sets it to NULL. The other slices are not there. If
+     * `weights` is NULL, use dpar_fsdp_set and dpar_fsdp_weight. You keep your pointer until the
+     * fsdp is freed.
+     */
+    void **weights;
+    void **gradients; /* the same for gradients: set by unshard in backward, NULL after ready */
+    int64_t count;    /* elements of a slice, or of the array if it is not sliced; 0 or more */
+    int32_t slices;   /* 0 selects 1 */
+    int32_t unit;     /* unit of the first slice */
+} dpar_fsdp_array;
+
 /* Describes an fsdp. Zero it and fill in what differs from the defaults. All ranks pass the same
- * values, except for replicas, names, memory and bytes. */
+ * values, except for replicas, names, memory, bytes and addresses. */
 typedef struct dpar_fsdp_desc {
     int32_t units; /* number of units, in the order of forward */
     int32_t zero;  /* stage of ZeRO: 1, 2 or 3; 0 selects 3 */
@@ -125,9 +161,14 @@ typedef struct dpar_fsdp_desc {
      * Only dpar_fsdp_make and dpar_fsdp_sizes_init read this array and `count`. */
     const int32_t *params_per_unit;
     const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
-    dpar_comm *replicas;  /* the ranks that have the same shard of different copies of the model, in
-                             a communicator made from the same world as comm; NULL if there is only
-                             one copy */
+    /* [arrays] your arrays, in place of params_per_unit and count, which are then NULL. Each array
+     * or slice is a parameter of its unit, in the order of this list. Only make and
+     * dpar_fsdp_sizes_init read the list. */
+    const dpar_fsdp_array *array;
+    int32_t arrays;
+    dpar_comm *replicas; /* the ranks that have the same shard of different copies of the model, in
+                            a communicator made from the same world as comm; NULL if there is only
+                            one copy */
     /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
      * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
      * have the type that dpar_optimizer_check reports. */
@@ -145,8 +186,8 @@ typedef struct dpar_fsdp_desc {
                                  computed or reduced. 0 selects units_in_use; if it is smaller than
                                  that, make fails with DPAR_E_ROOM */
     /* Largest number of units that are in use, or whose gradients are being computed, at the same
-     * time; 0 selects 1. The pool has prefetch + units_in_use units. If you use more,
-     * dpar_fsdp_unshard fails with DPAR_E_ROOM and names the units. */
+     * time, without the resident ones; 0 selects 1. The pool has prefetch + units_in_use units. If
+     * you use more, dpar_fsdp_unshard fails with DPAR_E_ROOM and names the units. */
     int32_t units_in_use;
     int32_t reduce_last; /* ZeRO-2 and 3: 1 keeps gradients whole and reduces them only in the last
                             micro-batch, as ZeRO-1 does: less traffic, but more memory */
@@ -164,13 +205,17 @@ typedef struct dpar_fsdp_desc {
      * to end. Tensor-parallel ranks have separate fsdp objects. Their copies of a parameter stay
      * equal if the parameter has the same index in each object. */
     dpar_optimizer optimizer;
-    const int32_t *frozen; /* [units] 1 for units that are not trained, 0 for others. NULL if all
-                              are trained. Only make and dpar_fsdp_sizes_init read this and the
-                              groups */
-    int32_t groups;        /* number of parameter groups */
+    const int32_t *frozen;   /* [units] 1 for units that are not trained, 0 for others. NULL if all
+                                are trained. Only make and dpar_fsdp_sizes_init read this, resident
+                                and the groups */
+    const int32_t *resident; /* [units] 1 for units that are in use during a whole pass, 0 for
+                                others. NULL if there are none. An array with several slices cannot
+                                have one in such a unit */
+    int32_t groups;          /* number of parameter groups */
     const dpar_optimizer_group *group; /* [groups] */
-    const int32_t *group_of; /* [all parameters] group of each; -1 selects the optimizer's numbers
-                                and the rate of the step. Required if there are groups */
+    const int32_t
+        *group_of; /* [all parameters, or arrays] group of each; -1 selects the optimizer's
+                      numbers and the rate of the step. Required if there are groups */
     /* Your memory for the fsdp's bookkeeping (`plan` of dpar_fsdp_sizes), aligned to 64 bytes,
      * which you keep until the fsdp is freed. If it is NULL and bytes is 0, make allocates it. If
      * bytes is too small, make fails with DPAR_E_ROOM, and why->bytes is the size that is needed.
@@ -188,9 +233,10 @@ typedef struct dpar_fsdp_sizes {
     int64_t gradients;  /* whole, of gradient_type, or shards; of units that are not frozen */
     int64_t master;     /* shards; 0 if the masters are pieces of the whole weights */
     int64_t moments;    /* shards of the optimizer's arrays, of units that are not frozen */
-    int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit */
+    int64_t gathered;   /* ZeRO-3: the pool, prefetch + units_in_use times the largest unit that is
+                           not resident, and all resident units */
     int64_t buckets;    /* gradients as shards: gradient_buffers times the largest unit that is
-                           not frozen */
+                           neither frozen nor resident, and all resident units not frozen */
 } dpar_fsdp_sizes;
 
 /* A handle to a model that is divided among the ranks. */
@@ -200,10 +246,11 @@ typedef struct dpar_fsdp dpar_fsdp;
  * communicator, so that you can plan a job with it. Local. O(params). Fails like dpar_fsdp_make. */
 DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                           const dpar_fsdp_desc *desc, dpar_why *why);
-/* Makes an fsdp, which divides a model among the ranks of comm. Sets the weights and the
- * optimizer's state to 0.
+/* Makes an fsdp, which divides a model among the ranks of comm. Sets the weights to the values of
+ * your arrays, otherwise to 0, and the optimizer's state to 0.
  *
- * Collective over comm and desc.replicas. Compares the descriptors with small collectives. Fails on
+ * Collective over comm and desc.replicas. Compares the descriptors with small collectives, but not
+ * the values, of which each rank copies its own pieces. O(units * arrays + arrays^2). Fails on
  * all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or
  * DPAR_E_MEMORY. In the functions below, the message of an error is in comm->why. */
 DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
@@ -228,14 +275,16 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *fsdp, int32_t i, dpar_piece *piece
 
 /* Marks all gradients as 0. Call it before the backward of a step's first micro-batch. It does not
  * touch their memory: a pass later overwrites or zeroes the gradients of each unit that it reaches.
- * Local. O(units). */
+ * Gradients that are already in use, such as those of resident units after dpar_fsdp_begin, are
+ * zeroed at once. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
 /* Begins a micro-batch.
  *
  * last: 1 for the last micro-batch of the step.
  *
- * Local. O(units). Fails with DPAR_E_ARG if the previous micro-batch has not ended, or with the
- * status of a broken communicator. */
+ * Local and O(units) without resident units. With them it is collective, and costs an all-gather of
+ * each one that the pool does not hold already. Fails with DPAR_E_ARG if the previous micro-batch
+ * has not ended, or with the status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of a unit, waits until they are complete, and requests those of the
  * `prefetch` units that follow in this direction. In backward it also provides memory for the
@@ -263,9 +312,10 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *fsdp, int32_t i);
  * adds: set to 1 if backward must add to the present contents, or 0 if it must overwrite them. This
  *       is the `beta` of the matrix product that computes the gradient. May be NULL.
  *
- * Without desc.overwrite_gradients, *adds is always 1. With it, *adds is 1 only if gradients are
- * whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch of the step had this
- * unit in backward, or dpar_fsdp_norm, _state or _step read them since dpar_fsdp_zero. */
+ * Without desc.overwrite_gradients and for resident units, *adds is always 1. Otherwise it is 1
+ * only if gradients are whole (ZeRO-1, desc.reduce_last) and have contents: an earlier micro-batch
+ * of the step had this unit in backward, or dpar_fsdp_norm, _state or _step read them since
+ * dpar_fsdp_zero. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
 /* Marks the gradients of a unit as complete for this micro-batch, and posts their reduction.
  *
@@ -274,7 +324,8 @@ DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *fsdp, int32_t i, int *adds);
  * micro-batch. Fails with DPAR_E_ARG if the unit has no gradients in this pass or is already ready.
  * Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *fsdp, int32_t unit);
-/* Ends the micro-batch. After the last one, the gradients of this rank's shards are reduced.
+/* Ends the micro-batch. Makes resident units ready. After the last micro-batch, the gradients of
+ * this rank's shards are reduced.
  *
  * Collective. Waits for the reductions that dpar_fsdp_ready posted, and with replicas for an
  * all-reduce of each shard. Fails with DPAR_E_ARG, which breaks the communicator, if a unit is in

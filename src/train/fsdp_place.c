@@ -54,17 +54,49 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
     return full;
 }
 
+DPARI_INTERNAL int32_t dpari_fsdp_slices(const dpar_fsdp_array *array)
+{
+    return (int32_t)dpari_most(1, array->slices);
+}
+
 DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u)
 {
     return desc->params_per_unit != NULL ? desc->params_per_unit[u] : 1;
 }
 
-DPARI_INTERNAL int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_fsdp_listed(const dpar_fsdp_desc *desc, int64_t params)
 {
-    return desc->frozen != NULL ? desc->frozen[u] : 0;
+    return desc->arrays > 0 ? desc->arrays : (int32_t)params;
 }
 
-static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void dpari_fsdp_range(const dpar_fsdp_desc *desc, int32_t u,
+                                                int64_t first, int64_t *begin, int64_t *end)
+{
+    *begin = 0;
+    *end = desc->arrays;
+    if (desc->arrays == 0) {
+        *begin = first;
+        *end = first + dpari_fsdp_params(desc, u);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_fsdp_elements(const dpar_fsdp_desc *desc, int32_t u,
+                                                      int64_t place)
+{
+    const dpar_fsdp_array *a;
+    if (desc->arrays == 0) {
+        return desc->count[place];
+    }
+    a = &desc->array[place];
+    return u >= a->unit && u - a->unit < dpari_fsdp_slices(a) ? a->count : -1;
+}
+
+DPARI_INTERNAL int32_t dpari_fsdp_flag(const int32_t *flags, int32_t u)
+{
+    return flags != NULL ? flags[u] : 0;
+}
+
+static DPARI_COLD dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *why)
 {
     if (!dpari_is_float(desc->type)) {
         return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
@@ -85,8 +117,41 @@ static dpar_status dpari_fsdp_check_types(const dpar_fsdp_desc *desc, dpar_why *
     return DPAR_OK;
 }
 
+/* Checks the sizes and units of the arrays. */
+static DPARI_COLD dpar_status dpari_fsdp_check_slices(const dpar_fsdp_desc *desc, dpar_why *why)
+{
+    int32_t i, u;
+    if (desc->arrays < 0 || desc->array == NULL || desc->count != NULL ||
+        desc->params_per_unit != NULL) {
+        return dpari_wrong(
+            why,
+            "fsdp: arrays is %d, but must be 0 or more; above 0, desc.array must not "
+            "be NULL, but desc.count and desc.params_per_unit must",
+            desc->arrays);
+    }
+    for (i = 0; i < desc->arrays; i++) {
+        const dpar_fsdp_array *a = &desc->array[i];
+        const int32_t slices = dpari_fsdp_slices(a);
+        int wrong = a->count < 0 || a->slices < 0 || a->unit < 0 || slices > desc->units - a->unit;
+        /* a pointer cannot point to the slices of several units during a whole pass */
+        for (u = a->unit; slices > 1 && u < a->unit + slices && !wrong; u++) {
+            wrong = dpari_fsdp_flag(desc->resident, u);
+        }
+        if (wrong) {
+            return dpari_wrong(
+                why,
+                "fsdp: array %d has %d slices of %ld elements from unit %d on, but "
+                "sizes must be 0 or more, the units among the %d that exist, and not "
+                "resident if there are several slices",
+                i, a->slices, a->count, a->unit, desc->units);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* Checks a descriptor whose defaults are filled in, except for the lists. */
-static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc, dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *desc,
+                                                    dpar_why *why)
 {
     dpar_status st;
     int32_t i;
@@ -97,7 +162,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
     if (desc->units < 0) {
         return dpari_wrong(why, "fsdp: units is %d, but must be 0 or more", desc->units);
     }
-    if (desc->units > 0 && desc->count == NULL) {
+    if (desc->units > 0 && desc->count == NULL && desc->arrays == 0) {
         return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", desc->units);
     }
     if (desc->zero < 1 || desc->zero > 3) {
@@ -137,6 +202,9 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
         }
     }
     st = dpari_fsdp_check_types(desc, why);
+    if (st == DPAR_OK && desc->arrays != 0) {
+        st = dpari_fsdp_check_slices(desc, why);
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -145,7 +213,7 @@ static dpar_status dpari_fsdp_check_desc(int32_t shards, const dpar_fsdp_desc *d
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
+DPARI_INTERNAL DPARI_COLD void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes)
 {
     dpari_room r = dpari_room_of(memory);
     (void)dpari_room_take(&r, 1, sizeof *fsdp);
@@ -160,71 +228,89 @@ DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *byt
         fsdp->group =
             (dpar_optimizer_group *)dpari_room_take(&r, fsdp->desc.groups, sizeof *fsdp->group);
     }
+    if (fsdp->desc.arrays > 0) {
+        fsdp->array_of = (int32_t *)dpari_room_take(&r, fsdp->params, sizeof *fsdp->array_of);
+        fsdp->array =
+            (dpar_fsdp_array *)dpari_room_take(&r, fsdp->desc.arrays, sizeof *fsdp->array);
+    }
     *bytes = r.used;
 }
 
-/* Computes the elements of a unit, in which parameters follow each other at multiples of
- * `align`. */
-static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *count, int64_t align,
-                                    int64_t *total, dpar_why *why)
+/* Counts the parameters of unit u, whose first has number `first`, and its elements. Parameters
+ * follow each other at multiples of `align`. */
+static DPARI_COLD dpar_status dpari_fsdp_total(const dpar_fsdp_desc *desc, int32_t u, int64_t first,
+                                               int64_t align, int64_t *params, int64_t *total,
+                                               dpar_why *why)
 {
-    int32_t i;
+    int64_t i, begin, end;
+    dpari_fsdp_range(desc, u, first, &begin, &end);
+    *params = 0;
     *total = 0;
-    for (i = 0; i < params; i++) {
+    for (i = begin; i < end; i++) {
         const int64_t at = *total + (align - *total % align) % align;
-        if (count[i] < 0) {
-            return dpari_wrong(
-                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more", i,
-                u, count[i]);
+        const int64_t count = dpari_fsdp_elements(desc, u, i);
+        if (count < 0 && desc->arrays > 0) {
+            continue;
         }
-        if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
+        if (count < 0) {
+            return dpari_wrong(
+                why, "fsdp: parameter %d of unit %d has %ld elements, but must have 0 or more",
+                (int32_t)(i - begin), u, count);
+        }
+        if (count > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
         }
-        *total = at + count[i];
+        *total = at + count;
+        *params += 1;
     }
     return DPAR_OK;
 }
 
 /* Computes the number of slots and of buckets. */
-static void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
+static DPARI_COLD void dpari_fsdp_count_slots(dpar_fsdp *fsdp)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t in_use = dpari_most(1, desc->units_in_use);
     fsdp->slots = fsdp->units;
     fsdp->buckets = fsdp->units;
     if (!dpari_fsdp_weights_whole(desc)) {
-        fsdp->slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
+        fsdp->pool_slots = (int32_t)dpari_least(fsdp->full, desc->prefetch + in_use);
+        fsdp->slots = fsdp->pool_slots + fsdp->residents;
     }
     if (!dpari_fsdp_gradients_whole(desc)) {
-        fsdp->buckets =
+        fsdp->pool_buckets =
             (int32_t)dpari_least(fsdp->full_trained, dpari_most(in_use, desc->gradient_buffers));
+        fsdp->buckets = fsdp->pool_buckets + fsdp->residents;
     }
 }
 
 /* Counts the parameters, elements and slots of a descriptor, and stores the numbers in `fsdp`. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_fsdp_desc *desc,
-                                    dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards,
+                                               const dpar_fsdp_desc *desc, dpar_why *why)
 {
     const int64_t align = dpari_most(1, desc->align);
-    int64_t params = 0, total, pool = 1, whole = 0;
+    int64_t params = 0, here, total, pool, whole = 0;
     int32_t u, i;
     dpari_zero(fsdp, sizeof *fsdp);
     fsdp->desc = *desc;
     fsdp->units = desc->units;
     for (u = 0; u < fsdp->units; u++) {
-        const int32_t here = dpari_fsdp_params(desc, u), frozen = dpari_fsdp_is_frozen(desc, u);
+        const int32_t frozen = dpari_fsdp_flag(desc->frozen, u);
+        const int32_t resident = dpari_fsdp_flag(desc->resident, u);
         dpar_status st;
-        if (!dpari_is_flag(frozen)) {
-            return dpari_wrong(why, "fsdp: frozen[%d] is %d, but must be 0 or 1", u, frozen);
+        if (!dpari_is_flag(frozen) || !dpari_is_flag(resident)) {
+            const int good = dpari_is_flag(frozen);
+            return dpari_wrong(why, "fsdp: %s[%d] is %d, but must be 0 or 1",
+                               good ? "resident" : "frozen", u, good ? resident : frozen);
         }
-        if (here < 0 || align > (INT64_C(1) << 40)) {
+        if (dpari_fsdp_params(desc, u) < 0 || align > (INT64_C(1) << 40)) {
             return dpari_wrong(
                 why,
                 "fsdp: unit %d has %d parameters and align is %ld, but a unit must have 0 or more, "
                 "and align must be at most 2^40",
-                u, here, align);
+                u, dpari_fsdp_params(desc, u), align);
         }
-        st = dpari_fsdp_total(u, here, desc->count + params, align, &total, why);
+        st = dpari_fsdp_total(desc, u, params, align, &here, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -232,10 +318,19 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
         total = dpari_ceil_div(total, shards);
         fsdp->shard_sum += total;
         whole += total * shards;
-        fsdp->largest = dpari_most(fsdp->largest, total * shards);
-        fsdp->full += total > 0;
+        fsdp->residents += resident;
+        if (resident) {
+            fsdp->resident_sum += total * shards;
+        } else {
+            fsdp->largest = dpari_most(fsdp->largest, total * shards);
+            fsdp->full += total > 0;
+        }
         if (!frozen) {
             fsdp->trained_sum += total;
+        }
+        if (!frozen && resident) {
+            fsdp->resident_trained_sum += total * shards;
+        } else if (!frozen) {
             fsdp->largest_trained = dpari_most(fsdp->largest_trained, total * shards);
             fsdp->full_trained += total > 0;
         }
@@ -247,7 +342,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
                 u, params, whole);
         }
     }
-    for (i = 0; i < params && desc->groups > 0; i++) {
+    for (i = 0; i < dpari_fsdp_listed(desc, params) && desc->groups > 0; i++) {
         if (desc->group_of[i] < -1 || desc->group_of[i] >= desc->groups) {
             return dpari_wrong(
                 why, "fsdp: group_of[%d] is %d, but must be one of the %d groups, or -1 for none",
@@ -256,12 +351,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
     }
     fsdp->params = (int32_t)params;
     dpari_fsdp_count_slots(fsdp);
-    if (!dpari_fsdp_weights_whole(desc)) {
-        pool = dpari_most(pool, fsdp->slots);
-    }
-    if (!dpari_fsdp_gradients_whole(desc)) {
-        pool = dpari_most(pool, fsdp->buckets);
-    }
+    pool = dpari_most(1, dpari_most(fsdp->pool_slots, fsdp->pool_buckets));
     if (fsdp->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(
             DPAR_E_RANGE, why,
@@ -272,7 +362,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
     return DPAR_OK;
 }
 
-static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes *s)
+static DPARI_COLD void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes *s)
 {
     const dpar_fsdp_desc *desc = &fsdp->desc;
     const int64_t compute = dpar_type_bytes(desc->compute_type);
@@ -282,13 +372,14 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes
     if (dpari_fsdp_weights_whole(desc)) {
         s->weights = fsdp->shard_sum * shards * compute;
     } else {
-        s->gathered = fsdp->slots * fsdp->largest * compute;
+        s->gathered = (fsdp->pool_slots * fsdp->largest + fsdp->resident_sum) * compute;
     }
     if (dpari_fsdp_gradients_whole(desc)) {
         s->gradients = fsdp->trained_sum * shards * gradient;
     } else {
         s->gradients = fsdp->trained_sum * dpar_type_bytes(dpari_wide_type(desc->type));
-        s->buckets = fsdp->buckets * fsdp->largest_trained * gradient;
+        s->buckets =
+            (fsdp->pool_buckets * fsdp->largest_trained + fsdp->resident_trained_sum) * gradient;
     }
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
@@ -300,9 +391,9 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
-                                           const dpar_fsdp_desc *desc, dpar_fsdp_sizes *sizes,
-                                           dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
+                                                      const dpar_fsdp_desc *desc,
+                                                      dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp_desc full;
     dpar_status st;
@@ -321,6 +412,102 @@ DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
     return st;
 }
 
+/* Empties the first `pool` of `count` slots or buckets, each of `largest` elements. Returns the
+ * number of their elements. */
+static DPARI_COLD int64_t dpari_fsdp_place_pool(dpari_fsdp_slot *slot, int32_t count, int32_t pool,
+                                                int64_t largest)
+{
+    int32_t i;
+    for (i = 0; i < count; i++) {
+        dpari_zero(&slot[i], sizeof slot[i]);
+        slot[i].unit = -1;
+        slot[i].at = i < pool ? i * largest : 0;
+    }
+    return pool * largest;
+}
+
+/* Places the slots and buckets: first those of the pool, then one for each unit that has its own.
+ * These are all units if the weights or gradients stay whole, otherwise the resident ones. */
+static DPARI_COLD void dpari_fsdp_place_slots(dpar_fsdp *fsdp)
+{
+    const int weights_whole = dpari_fsdp_weights_whole(&fsdp->desc);
+    const int gradients_whole = dpari_fsdp_gradients_whole(&fsdp->desc);
+    int64_t at = dpari_fsdp_place_pool(fsdp->slot, fsdp->slots, fsdp->pool_slots, fsdp->largest);
+    int64_t gradient_at = dpari_fsdp_place_pool(fsdp->bucket, fsdp->buckets, fsdp->pool_buckets,
+                                                fsdp->largest_trained);
+    int32_t u, slot = fsdp->pool_slots, bucket = fsdp->pool_buckets;
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
+        const int64_t elements = unit->flat.shard * fsdp->shard->size;
+        unit->own_slot = unit->own_bucket = -1;
+        if (weights_whole || unit->resident) {
+            unit->own_slot = slot;
+            fsdp->slot[slot++].at = at;
+            at += elements;
+        }
+        if (gradients_whole || unit->resident) {
+            unit->own_bucket = bucket;
+            fsdp->bucket[bucket++].at = gradient_at;
+            gradient_at += unit->frozen ? 0 : elements;
+        }
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
+{
+    int64_t shard_at = 0, trained_at = 0;
+    uint64_t key = 0;
+    int64_t at, begin, end;
+    int32_t u, i, params = 0;
+    for (u = 0; u < fsdp->units; u++) {
+        dpari_fsdp_unit *unit = &fsdp->unit[u];
+        dpar_status st;
+        dpari_zero(unit, sizeof *unit);
+        unit->first = params;
+        dpari_fsdp_range(&fsdp->desc, u, params, &begin, &end);
+        for (at = begin; at < end; at++) {
+            const int64_t count = dpari_fsdp_elements(&fsdp->desc, u, at);
+            if (count < 0) {
+                continue;
+            }
+            fsdp->count[params] = count;
+            fsdp->home[params] = u;
+            if (fsdp->desc.groups > 0) {
+                fsdp->group_of[params] = fsdp->desc.group_of[at];
+            }
+            if (fsdp->desc.arrays > 0) {
+                fsdp->array_of[params] = (int32_t)at;
+            }
+            params++;
+        }
+        unit->last = params;
+        st = dpari_flat_init(&unit->flat, params - unit->first, fsdp->count + unit->first,
+                             dpari_most(1, fsdp->desc.align), fsdp->shard->size,
+                             fsdp->start + unit->first, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        unit->frozen = dpari_fsdp_flag(fsdp->desc.frozen, u);
+        unit->resident = dpari_fsdp_flag(fsdp->desc.resident, u);
+        unit->shard_at = shard_at;
+        unit->trained_at = trained_at;
+        unit->key = key;
+        unit->slot = unit->bucket = -1;
+        unit->fresh = unit->adds = 1;
+        shard_at += unit->flat.shard;
+        trained_at += unit->frozen ? 0 : unit->flat.shard;
+        key += (uint64_t)unit->flat.total;
+    }
+    for (i = 0; i < fsdp->desc.groups; i++) {
+        fsdp->group[i] = fsdp->desc.group[i];
+    }
+    for (i = 0; i < fsdp->desc.arrays; i++) {
+        fsdp->array[i] = fsdp->desc.array[i];
+    }
+    dpari_fsdp_place_slots(fsdp);
+    return DPAR_OK;
+}
+
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
@@ -330,18 +517,12 @@ DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u)
 
 DPARI_INTERNAL unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *fsdp, int32_t slot)
 {
-    const int64_t at = dpari_fsdp_weights_whole(&fsdp->desc)
-                           ? fsdp->unit[slot].shard_at * fsdp->shard->size
-                           : slot * fsdp->largest;
-    return fsdp->weights + at * dpar_type_bytes(fsdp->desc.compute_type);
+    return fsdp->weights + fsdp->slot[slot].at * dpar_type_bytes(fsdp->desc.compute_type);
 }
 
 DPARI_INTERNAL unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *fsdp, int32_t bucket)
 {
-    const int64_t at = dpari_fsdp_gradients_whole(&fsdp->desc)
-                           ? fsdp->unit[bucket].trained_at * fsdp->shard->size
-                           : bucket * fsdp->largest_trained;
-    return fsdp->grads + at * dpar_type_bytes(fsdp->desc.gradient_type);
+    return fsdp->grads + fsdp->bucket[bucket].at * dpar_type_bytes(fsdp->desc.gradient_type);
 }
 
 DPARI_INTERNAL int64_t dpari_fsdp_own(const dpar_fsdp *fsdp, int32_t u, int32_t type)
@@ -367,7 +548,8 @@ DPARI_INTERNAL unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *fsdp, int32
     return fsdp->sums + fsdp->unit[u].trained_at * dpar_type_bytes(*type);
 }
 
-DPARI_INTERNAL unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u, int32_t *type)
+DPARI_INTERNAL DPARI_COLD unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t u,
+                                                            int32_t *type)
 {
     dpari_fsdp_unit *unit = &fsdp->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(fsdp, u, type);

@@ -27,7 +27,10 @@ typedef struct dpari_fsdp_unit {
     int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
     int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
     int32_t frozen;      /* 1 if it has neither gradients nor moments (desc.frozen) */
-    dpar_work across;    /* the reduction of its shard over replicas */
+    int32_t resident;    /* 1 if it is in use during a whole pass (desc.resident) */
+    int32_t own_slot;    /* the only slot that can hold its weights, or -1 for any of the pool */
+    int32_t own_bucket; /* the only bucket that can hold its gradients, or -1 for any of the pool */
+    dpar_work across;   /* the reduction of its shard over replicas */
 } dpari_fsdp_unit;
 
 /* States of a unit's gradients in a pass: no backward yet, being computed, ready. */
@@ -38,6 +41,7 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 /* Memory for the weights (a slot) or the gradients (a bucket) of a unit. */
 typedef struct dpari_fsdp_slot {
+    int64_t at;   /* its first element in fsdp->weights or fsdp->grads */
     int32_t unit; /* the unit in it, or -1 if it is free */
     /* bucket: 0 if no reduction was posted; otherwise larger than in buckets posted earlier */
     int32_t sent;
@@ -55,6 +59,8 @@ struct dpar_fsdp {
     int64_t *start;                 /* [params] first element of each parameter in its unit */
     int32_t *home;                  /* [params] the unit of each parameter */
     int32_t *group_of;              /* [params] the group of each parameter, or -1 */
+    int32_t *array_of;              /* [params] the array of each parameter; NULL without arrays */
+    dpar_fsdp_array *array;         /* [desc.arrays] copy of desc.array */
     dpar_optimizer_group *group;    /* [desc.groups] copy of desc.group */
     unsigned char *memory;          /* the registered memory, which contains the arrays below */
     unsigned char *weights;         /* of compute_type: all whole units, or the pool of slots */
@@ -62,14 +68,20 @@ struct dpar_fsdp {
     unsigned char *master;          /* of desc.type: shards of the master weights */
     unsigned char *moment[2];       /* shards of the optimizer's moments */
     unsigned char *grads;           /* of gradient_type: all whole gradients, or the buckets */
-    int64_t largest;                /* elements of the largest unit, including padding */
-    int64_t largest_trained;        /* of the largest unit that is not frozen */
-    int64_t shard_sum;              /* elements of all shards of this rank */
-    int64_t trained_sum;            /* elements of its shards of units that are not frozen */
+    /* Elements of the largest unit that uses the pool, including padding: of all, and of those that
+     * are not frozen. Resident units do not use it. */
+    int64_t largest, largest_trained;
+    int64_t resident_sum;         /* elements of all resident units */
+    int64_t resident_trained_sum; /* of those that are not frozen */
+    int64_t shard_sum;            /* elements of all shards of this rank */
+    int64_t trained_sum;          /* elements of its shards of units that are not frozen */
     int32_t units, params;
-    int32_t full;         /* number of units that have elements */
+    int32_t full;         /* number of units that use the pool and have elements */
     int32_t full_trained; /* number of these that are not frozen */
+    int32_t residents;    /* number of resident units */
     int32_t slots, buckets;
+    /* Slots and buckets of the pool come first. 0 if each unit has its own. */
+    int32_t pool_slots, pool_buckets;
     int64_t steps;      /* steps of the optimizer so far */
     double squares;     /* sum of the squares of this rank's gradients */
     int32_t pinned;     /* 1 if a device can write `squares` */
@@ -85,10 +97,21 @@ DPARI_INTERNAL int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc);
 DPARI_INTERNAL int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc);
 /* Returns the type of the optimizer's moments. */
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc);
-/* Returns the number of parameters of unit u. */
+/* Returns the number of parameters of unit u if there are no arrays. */
 DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u);
-/* Returns 1 if unit u has neither gradients nor moments. */
-DPARI_INTERNAL int32_t dpari_fsdp_is_frozen(const dpar_fsdp_desc *desc, int32_t u);
+/* Returns the number of slices of an array. */
+DPARI_INTERNAL int32_t dpari_fsdp_slices(const dpar_fsdp_array *array);
+/* Returns the length of desc->group_of: the number of arrays, or `params` without arrays. */
+DPARI_INTERNAL int32_t dpari_fsdp_listed(const dpar_fsdp_desc *desc, int64_t params);
+/* Reports where the parameters of unit u are listed, whose first parameter has number `first`: at
+ * some of the places *begin .. *end - 1 of desc->count, or of desc->array if there are arrays. */
+DPARI_INTERNAL void dpari_fsdp_range(const dpar_fsdp_desc *desc, int32_t u, int64_t first,
+                                     int64_t *begin, int64_t *end);
+/* Returns the number of elements of the parameter of unit u at this place. Returns -1 if the unit
+ * has no part of this array. */
+DPARI_INTERNAL int64_t dpari_fsdp_elements(const dpar_fsdp_desc *desc, int32_t u, int64_t place);
+/* Returns flags[u], or 0 if there are no flags: desc->frozen or desc->resident. */
+DPARI_INTERNAL int32_t dpari_fsdp_flag(const int32_t *flags, int32_t u);
 /* Checks a descriptor, and computes the numbers in `fsdp` and the sizes. */
 DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
                                            const dpar_fsdp_desc *desc, dpar_fsdp_sizes *sizes,
@@ -96,6 +119,8 @@ DPARI_INTERNAL dpar_status dpari_fsdp_plan(dpar_fsdp *fsdp, int32_t shards,
 /* Places the arrays of an fsdp after its struct in memory, and sets *bytes to the total size. If
  * memory is NULL, only computes the size. */
 DPARI_INTERNAL void dpari_fsdp_place(dpar_fsdp *fsdp, void *memory, int64_t *bytes);
+/* Computes where each unit and parameter is, and empties slots and buckets. */
+DPARI_INTERNAL dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why);
 /* True if fsdp is not NULL and unit u exists. */
 DPARI_INTERNAL int dpari_fsdp_is_unit(const dpar_fsdp *fsdp, int32_t u);
 /* Return the addresses of the whole weights in a slot and of the whole gradients in a bucket. */

@@ -32,6 +32,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_check(const dpar_update *upda
     return DPAR_OK;
 }
 
+DPARI_INTERNAL DPARI_COLD void
+dpari_update_facts(dpari_facts *facts, const dpar_optimizer *optimizer, int32_t moment_type)
+{
+    dpari_fact(facts, "optimizer.kind", 0, optimizer->kind);
+    dpari_fact(facts, "optimizer.nesterov", 0, optimizer->nesterov);
+    dpari_fact(facts, "optimizer.stochastic", 0, optimizer->stochastic);
+    dpari_fact_type(facts, "optimizer.moment_type", 0, moment_type);
+    dpari_fact_hash(facts, "optimizer.seed", 0, optimizer->seed);
+    dpari_fact_real(facts, "optimizer.beta1", 0, optimizer->beta1);
+    dpari_fact_real(facts, "optimizer.beta2", 0, optimizer->beta2);
+    dpari_fact_real(facts, "optimizer.epsilon", 0, optimizer->epsilon);
+    dpari_fact_real(facts, "optimizer.momentum", 0, optimizer->momentum);
+    dpari_fact_real(facts, "optimizer.decay", 0, optimizer->decay);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_update_facts_group(dpari_facts *facts, int32_t i,
+                                                        const dpar_optimizer_group *group)
+{
+    dpari_fact_real(facts, "group[#].decay", i, group->decay);
+    dpari_fact_real(facts, "group[#].rate", i, group->rate);
+    dpari_fact_real(facts, "group[#].beta1", i, group->beta1);
+    dpari_fact_real(facts, "group[#].beta2", i, group->beta2);
+}
+
 /* Writes a message into comm->why: two texts and a separator. */
 static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, const char *separator,
                                          const char *second)

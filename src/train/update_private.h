@@ -4,6 +4,8 @@
 #define DPARI_TRAIN_UPDATE_PRIVATE_H
 
 #include "../base/arith.h"
+#include "../comm/agree.h"
+#include "../host/optimizer.h"
 #include "update.h"
 
 /* Checks the numbers of a step for the function `name`. */
@@ -20,5 +22,11 @@ DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
  * names `what`. */
 DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update, double squares,
                                              uint64_t hash, const char *what);
+/* Lists an optimizer's numbers, which must be equal on all ranks. moment_type: of its moments. */
+DPARI_INTERNAL void dpari_update_facts(dpari_facts *facts, const dpar_optimizer *optimizer,
+                                       int32_t moment_type);
+/* Lists the numbers of parameter group i. */
+DPARI_INTERNAL void dpari_update_facts_group(dpari_facts *facts, int32_t i,
+                                             const dpar_optimizer_group *group);
 
 #endif

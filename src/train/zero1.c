@@ -39,47 +39,22 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *facts, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
     const dpar_zero1_desc *desc = g->desc;
-    const dpar_optimizer *optimizer = desc->optimizer;
     int32_t i;
-    dpari_fact(facts, "optimizer.kind", 0, optimizer->kind);
+    dpari_update_facts(facts, desc->optimizer, g->moment_type);
     dpari_fact(facts, "the number of moments", 0, g->moments);
-    dpari_fact_type(facts, "optimizer.moment_type", 0, g->moment_type);
-    dpari_fact(facts, "optimizer.stochastic", 0, optimizer->stochastic);
-    dpari_fact_hash(facts, "optimizer.seed", 0, optimizer->seed);
     dpari_fact(facts, "steps", 0, desc->steps);
-    dpari_fact(facts, "optimizer.nesterov", 0, optimizer->nesterov);
-    dpari_fact_real(facts, "optimizer.beta1", 0, optimizer->beta1);
-    dpari_fact_real(facts, "optimizer.beta2", 0, optimizer->beta2);
-    dpari_fact_real(facts, "optimizer.epsilon", 0, optimizer->epsilon);
-    dpari_fact_real(facts, "optimizer.momentum", 0, optimizer->momentum);
-    dpari_fact_real(facts, "optimizer.decay", 0, optimizer->decay);
     dpari_fact(facts, "the number of groups", 0, desc->groups);
     for (i = 0; i < desc->groups; i++) {
         dpari_fact(facts, "group[#].first", i, desc->group[i].first);
         dpari_fact(facts, "group[#].count", i, desc->group[i].count);
-        dpari_fact_real(facts, "group[#].decay", i, desc->group[i].decay);
-        dpari_fact_real(facts, "group[#].rate", i, desc->group[i].rate);
-        dpari_fact_real(facts, "group[#].beta1", i, desc->group[i].beta1);
-        dpari_fact_real(facts, "group[#].beta2", i, desc->group[i].beta2);
+        dpari_update_facts_group(facts, i, &desc->group[i].numbers);
     }
-}
-
-/* Returns the numbers of a group. */
-static dpar_optimizer_group dpari_zero1_numbers(const dpar_zero1_group *group)
-{
-    dpar_optimizer_group numbers;
-    numbers.decay = group->decay;
-    numbers.rate = group->rate;
-    numbers.beta1 = group->beta1;
-    numbers.beta2 = group->beta2;
-    return numbers;
 }
 
 /* Checks that the groups of a descriptor ascend, do not overlap, and have valid numbers. */
 static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
-    dpar_optimizer_group numbers;
     dpar_status status;
     int64_t at = 0;
     int32_t i;
@@ -100,8 +75,7 @@ static DPARI_COLD dpar_status dpari_zero1_check_groups(const dpar_ddp *ddp,
                 "must ascend without overlap within %ld elements",
                 i, p->first, p->count, ddp->elements);
         }
-        numbers = dpari_zero1_numbers(p);
-        status = dpari_optimizer_check_group(&numbers, "dpar_zero1_make", i, why);
+        status = dpari_optimizer_check_group(&p->numbers, "dpar_zero1_make", i, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -319,8 +293,7 @@ static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
-        const dpar_optimizer_group numbers = dpari_zero1_numbers(group);
-        dpari_optimizer_use_group(&numbers, &optimizer, &update.rate);
+        dpari_optimizer_use_group(&group->numbers, &optimizer, &update.rate);
     }
     update.optimizer = &optimizer;
     update.piece = &p;

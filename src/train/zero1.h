@@ -56,12 +56,10 @@
 #include "ddp.h"
 #include "update.h"
 
-/* A range of elements with its own numbers, like a parameter group of PyTorch. */
+/* A range of elements that is a parameter group. */
 typedef struct dpar_zero1_group {
-    int64_t first, count; /* elements first .. first + count - 1 of the flat array */
-    double decay;         /* weight decay in place of the optimizer's; 0 means none */
-    double rate;          /* factor for the rate of the step; 0 selects 1 */
-    double beta1, beta2;  /* AdamW: in place of the optimizer's; 0 selects the optimizer's */
+    int64_t first, count;         /* elements first .. first + count - 1 of the flat array */
+    dpar_optimizer_group numbers; /* optimizer.h */
 } dpar_zero1_group;
 
 /* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks pass the same

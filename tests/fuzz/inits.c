@@ -390,7 +390,7 @@ static void zero1(bytes *b)
     for (i = 0; i < 3; i++) {
         group[i].first = take(b, 16) ? 60 * i + take(b, 60) : odd64(b);
         group[i].count = take(b, 16) ? take(b, 60) : odd64(b);
-        group[i].decay = odd_real(b), group[i].rate = odd_real(b);
+        group[i].numbers.decay = odd_real(b), group[i].numbers.rate = odd_real(b);
     }
     desc.weights = take(b, 16) ? values + 2048 : NULL;
     desc.optimizer = take(b, 16) ? &o : NULL;

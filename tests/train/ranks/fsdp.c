@@ -156,7 +156,11 @@ typedef struct model {
     double clip;          /* applied in each second step; 0: never */
     int32_t params_of[UNITS], first[UNITS + 1], unit_of[MOST];
     int64_t numel[MOST], key[MOST];
-    int32_t frozen[UNITS], group_of[MOST];
+    int32_t frozen[UNITS], resident[UNITS], group_of[MOST];
+    dpar_fsdp_array array[MOST];
+    int32_t array_of[MOST], array_group[MOST];
+    void *values[MOST], *weight_of[MOST],
+        *gradient_of[MOST]; /* of each array; the code's pointers */
     dpar_optimizer_group group[2];
     unsigned char *whole[MOST][DPAR_FSDP_ARRAY_COUNT]; /* the reference's masters and moments */
     double *gradient[MOST];
@@ -181,6 +185,78 @@ static void draw_types(model *m, uint64_t *seed)
     m->o.type = t[0];
     m->o.compute_type = t[1];
     m->o.gradient_type = t[2];
+}
+
+/* Draws arrays, some of them sliced, in place of the parameters. Lists their parameters unit after
+ * unit, in the order of the arrays. */
+static void draw_arrays(model *m, uint64_t *seed)
+{
+    int32_t i, u, a, params = 0;
+    m->o.arrays = 1 + (int32_t)lot_below(seed, MOST / UNITS);
+    m->o.array = m->array;
+    m->full = 1;
+    for (a = 0; a < m->o.arrays; a++) {
+        dpar_fsdp_array *one = &m->array[a];
+        one->unit = (int32_t)lot_below(seed, m->units);
+        one->slices = (int32_t)lot_below(seed, m->units - one->unit + 1);
+        one->count = lot_below(seed, 5) == 0 ? 0 : lot_below(seed, LARGE >> lot_below(seed, 9));
+        for (u = one->unit; u < one->unit + one->slices; u++) {
+            one->slices = m->resident[u] ? 1 : one->slices;
+        }
+        one->weights = lot_below(seed, 4) != 0 ? &m->weight_of[a] : NULL;
+        one->gradients = lot_below(seed, 4) != 0 ? &m->gradient_of[a] : NULL;
+    }
+    for (u = 0; u < m->units; u++) {
+        int64_t elements = 0;
+        m->first[u] = params;
+        for (a = 0; a < m->o.arrays; a++) {
+            const int32_t slices = m->array[a].slices > 1 ? m->array[a].slices : 1;
+            if (u >= m->array[a].unit && u < m->array[a].unit + slices) {
+                m->array_of[params] = a;
+                m->numel[params++] = m->array[a].count;
+                elements += m->array[a].count;
+            }
+        }
+        m->params_of[u] = params - m->first[u];
+        m->full = m->full && elements > 0;
+    }
+    m->first[u] = params;
+    for (i = 0; i < m->o.arrays && lot_below(seed, 4) != 0; i++) {
+        m->values[i] = &m->values[i]; /* open_model allocates first values */
+    }
+}
+
+/* Checks that the pointers of the arrays of unit u point to its weights and gradients. */
+static void check_pointers(const model *m, int32_t u)
+{
+    int32_t i;
+    for (i = m->first[u]; i < m->first[u + 1] && m->o.arrays > 0; i++) {
+        const int32_t a = m->array_of[i];
+        const uintptr_t slice = (uintptr_t)((u - m->array[a].unit) * m->numel[i]);
+        const void *weight = dpar_fsdp_weight(m->f, i),
+                   *gradient = dpar_fsdp_gradient(m->f, i, NULL);
+        if (m->numel[i] > 0 && m->array[a].weights != NULL) {
+            CHECK((uintptr_t)m->weight_of[a] +
+                      slice * (uintptr_t)dpar_type_bytes(m->o.compute_type) ==
+                  (uintptr_t)weight);
+        }
+        if (m->numel[i] > 0 && m->array[a].gradients != NULL && gradient != NULL) {
+            CHECK((uintptr_t)m->gradient_of[a] +
+                      slice * (uintptr_t)dpar_type_bytes(m->o.gradient_type) ==
+                  (uintptr_t)gradient);
+        }
+    }
+}
+
+/* Checks that no pointer is left after a pass. */
+static void check_no_pointers(const model *m)
+{
+    int32_t i, a;
+    for (i = 0; i < m->params && m->o.arrays > 0; i++) {
+        a = m->array_of[i];
+        CHECK(m->numel[i] == 0 || m->array[a].weights == NULL || m->weight_of[a] == NULL);
+        CHECK(m->numel[i] == 0 || m->array[a].gradients == NULL || m->gradient_of[a] == NULL);
+    }
 }
 
 static void draw(model *m, uint64_t *seed)
@@ -208,11 +284,26 @@ static void draw(model *m, uint64_t *seed)
         const int32_t n = full + (int32_t)lot_below(seed, 4 - full);
         m->params_of[u] = n;
         m->first[u] = i;
-        for (at = 0; i < m->first[u] + n; i++) {
-            const int64_t align = m->o.align > 0 ? m->o.align : 1;
+        for (; i < m->first[u] + n; i++) {
             m->numel[i] =
                 lot_below(seed, 5) == 0 ? 0 : lot_below(seed, LARGE >> lot_below(seed, 9));
             m->numel[i] += full && i == m->first[u];
+        }
+    }
+    m->first[u] = i;
+    if (lot_below(seed, 2) != 0) {
+        m->o.resident = m->resident;
+        for (u = 0; u < m->units; u++) {
+            m->resident[u] = lot_below(seed, 3) == 0;
+        }
+    }
+    if (m->units > 0 && lot_below(seed, 2) != 0) {
+        draw_arrays(m, seed);
+    }
+    m->params = m->first[m->units];
+    for (u = 0; u < m->units; u++) {
+        for (i = m->first[u], at = 0; i < m->first[u + 1]; i++) {
+            const int64_t align = m->o.align > 0 ? m->o.align : 1;
             at += (align - at % align) % align;
             m->unit_of[i] = u;
             m->key[i] = key + at;
@@ -220,8 +311,6 @@ static void draw(model *m, uint64_t *seed)
         }
         key += at;
     }
-    m->first[u] = i;
-    m->params = i;
     if (lot_below(seed, 2) != 0) {
         m->o.frozen = m->frozen;
         for (u = 0; u < m->units; u++) {
@@ -231,13 +320,19 @@ static void draw(model *m, uint64_t *seed)
     m->o.groups = (int32_t)lot_below(seed, 3);
     for (i = 0; i < m->params && m->o.groups > 0; i++) {
         m->group_of[i] = (int32_t)lot_below(seed, m->o.groups + 1) - 1;
+        if (m->o.arrays > 0) { /* one group per array */
+            m->array_group[m->array_of[i]] = m->group_of[i];
+        }
+    }
+    for (i = 0; i < m->params && m->o.arrays > 0; i++) {
+        m->group_of[i] = m->array_group[m->array_of[i]];
     }
     m->group[0].rate = 0.5;
     m->group[0].beta2 = 0.95;
     m->group[1].decay = 0.25;
     m->group[1].beta1 = 0.75;
     m->o.group = m->group;
-    m->o.group_of = m->group_of;
+    m->o.group_of = m->o.arrays > 0 ? m->array_group : m->group_of;
 }
 
 static void reference_open(model *m, uint64_t seed)
@@ -450,10 +545,21 @@ static void put_gradient(const model *m, int32_t i, int step, int me, int b, int
     }
 }
 
+/* Returns the number of units before unit u that use the pool. */
+static int32_t pooled(const model *m, int32_t u)
+{
+    int32_t v, n = 0;
+    for (v = 0; v < u; v++) {
+        n += !m->resident[v];
+    }
+    return n;
+}
+
 /* Returns 1 if the weights of frozen unit u are still gathered from the step before. */
 static int stays(const model *m, int step, int32_t u)
 {
-    return m->frozen[u] && step > m->began && (m->o.zero < 3 || u <= m->o.prefetch);
+    return m->frozen[u] && step > m->began &&
+           (m->o.zero < 3 || m->resident[u] || pooled(m, u) <= m->o.prefetch);
 }
 
 static void pass(model *m, int step, int b, int me)
@@ -464,30 +570,35 @@ static void pass(model *m, int step, int b, int me)
         CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
         if (b == 0 && m->full) { /* this unit and those that are prefetched have been gathered */
             int32_t ahead = 0;
-            for (v = 0; v < m->units && v <= u + m->o.prefetch; v++) {
-                ahead += !stays(m, step, v);
+            for (v = 0; v < m->units; v++) {
+                ahead += (m->resident[v] || v <= u + m->o.prefetch) && !stays(m, step, v);
             }
             CHECK_INT(counted.gathers, ahead);
         }
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
-            CHECK(dpar_fsdp_gradient(m->f, i, NULL) == NULL);
+            CHECK((dpar_fsdp_gradient(m->f, i, NULL) == NULL) == (!m->resident[u] || m->frozen[u]));
         }
+        check_pointers(m, u);
         CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
     }
     for (u = m->units - 1; u >= 0; u--) {
         CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
-            put_gradient(m, i, step, me, b, !m->o.overwrite_gradients || (kept(m) && b > 0));
+            put_gradient(m, i, step, me, b,
+                         !m->o.overwrite_gradients || m->resident[u] || (kept(m) && b > 0));
         }
+        check_pointers(m, u);
         CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
-        if (!m->frozen[u] || u % 2 == 0) {
+        if (m->resident[u] ? u % 3 == 0 : !m->frozen[u] || u % 2 == 0) {
             CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
         }
-        CHECK(m->first[u] == m->first[u + 1] || dpar_fsdp_weight(m->f, m->first[u]) == NULL);
+        CHECK(m->first[u] == m->first[u + 1] || m->resident[u] ||
+              dpar_fsdp_weight(m->f, m->first[u]) == NULL);
     }
     CHECK_INT(dpar_fsdp_end(m->f), DPAR_OK);
+    check_no_pointers(m);
 }
 
 /* Returns the elements per rank of unit u on a number of ranks, from its layout. */
@@ -514,8 +625,9 @@ static void check_wire(const model *m, int step)
             continue;
         }
         for (way = 0; way < 2 * m->batches; way++) {
-            const int32_t at = way % 2 == 0 ? u : m->units - 1 - u;
-            const int again = way == 0 ? !stays(m, step, u) : m->o.zero == 3 && at > m->o.prefetch;
+            const int32_t at = way % 2 == 0 ? pooled(m, u) : pooled(m, m->units) - 1 - pooled(m, u);
+            const int again = way == 0 ? !stays(m, step, u)
+                                       : m->o.zero == 3 && !m->resident[u] && at > m->o.prefetch;
             gathers += again;
             gathered += again ? shard * dpar_type_bytes(m->o.compute_type) : 0;
         }
@@ -584,9 +696,25 @@ static void open_model(model *m, uint64_t seed)
     dpar_why why;
     int32_t i;
     why.text[0] = 0;
+    reference_open(m, seed);
     m->o.units = m->units;
-    m->o.params_per_unit = m->params_of;
-    m->o.count = m->numel;
+    if (m->o.arrays == 0) {
+        m->o.params_per_unit = m->params_of;
+        m->o.count = m->numel;
+    }
+    for (i = 0; i < m->params && m->o.arrays > 0; i++) {
+        const int32_t a = m->array_of[i], slice = m->unit_of[i] - m->array[a].unit;
+        const int64_t bytes = m->numel[i] * dpar_type_bytes(m->o.type);
+        if (m->array[a].weights == NULL || m->values[a] == NULL) {
+            m->values[a] = NULL;
+            continue;
+        }
+        if (slice == 0) {
+            m->values[a] = device_zeroed(1 + bytes * UNITS);
+        }
+        memcpy((unsigned char *)m->values[a] + slice * bytes, m->whole[i][0], (size_t)bytes);
+        m->weight_of[a] = m->values[a];
+    }
     CHECK_INT(dpar_fsdp_sizes_init(&m->sizes, m->shard->size, &m->o, &why), DPAR_OK);
     m->bytes = m->sizes.plan;
     CHECK_INT(dpar_comm_alloc(m->shard, m->bytes, &m->memory), DPAR_OK);
@@ -595,8 +723,12 @@ static void open_model(model *m, uint64_t seed)
     CHECK_INT(make_in(m->memory, m->bytes, m->shard, &m->o, &m->f, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(counted.registered, m->sizes.registered > 64 ? m->sizes.registered : 64);
-    reference_open(m, seed);
     for (i = 0; i < m->params; i++) {
+        const void *values = m->o.arrays > 0 ? m->values[m->array_of[i]] : NULL;
+        CHECK(values == NULL || m->weight_of[m->array_of[i]] == values);
+        if (values != NULL) {
+            continue;
+        }
         CHECK_INT(set_to(m->f, i, m->whole[i][0], m->numel[i] * dpar_type_bytes(m->o.type)),
                   DPAR_OK);
     }
@@ -604,11 +736,17 @@ static void open_model(model *m, uint64_t seed)
 
 static void close_model(model *m)
 {
+    int32_t i;
     CHECK_INT(counted.allocations, 1); /* no allocation after make */
     CHECK_INT(dpar_fsdp_free(m->f), DPAR_OK);
     count_end(m->shard);
     CHECK_INT(dpar_barrier(m->shard, NULL), DPAR_OK);
     dpar_comm_release(m->shard, m->memory);
+    for (i = 0; i < MOST; i++) {
+        if (m->values[i] != NULL) {
+            device_free(m->values[i]);
+        }
+    }
     reference_close(m);
 }
 
@@ -622,7 +760,9 @@ static void look_around(model *m, uint64_t *seed)
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, m->steps);
         }
+        check_pointers(m, u);
         CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_ACTION_FORWARD), DPAR_OK);
+        check_no_pointers(m);
     }
 }
 
@@ -690,7 +830,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
 static void sequence_ready(model *m, sums *s, int step, int32_t u)
 {
     const double scale = m->o.sum ? 1.0 : 1.0 / m->ranks;
-    const int adds = !m->o.overwrite_gradients || (kept(m) && s->there[u]);
+    const int adds = !m->o.overwrite_gradients || m->resident[u] || (kept(m) && s->there[u]);
     int32_t i, r;
     int64_t e;
     for (i = m->first[u]; i < m->first[u + 1]; i++) {

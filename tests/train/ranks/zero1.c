@@ -205,10 +205,10 @@ static void oracle_step(model *m, int step)
         double beta1 = o->beta1, beta2 = o->beta2;
         for (k = 0; k < m->groups; k++) {
             if (e >= m->group[k].first && e - m->group[k].first < m->group[k].count) {
-                decay = m->group[k].decay;
-                rate *= m->group[k].rate > 0.0 ? m->group[k].rate : 1.0;
-                beta1 = m->group[k].beta1 > 0.0 ? m->group[k].beta1 : beta1;
-                beta2 = m->group[k].beta2 > 0.0 ? m->group[k].beta2 : beta2;
+                decay = m->group[k].numbers.decay;
+                rate *= m->group[k].numbers.rate > 0.0 ? m->group[k].numbers.rate : 1.0;
+                beta1 = m->group[k].numbers.beta1 > 0.0 ? m->group[k].numbers.beta1 : beta1;
+                beta2 = m->group[k].numbers.beta2 > 0.0 ? m->group[k].numbers.beta2 : beta2;
             }
         }
         if (o->kind == DPAR_OPTIMIZER_ADAMW) {
@@ -263,13 +263,13 @@ static void zero1_case(dpar_comm *c, int64_t n, int32_t type, int kind, int how,
         m.group[0].count = n / 7;
         m.group[1].first = n / 7 * 2;
         m.group[1].count = n / 9;
-        m.group[1].rate = 0.5;
-        m.group[1].decay = 0.3;
+        m.group[1].numbers.rate = 0.5;
+        m.group[1].numbers.decay = 0.3;
         m.group[2].first = n - n / 11;
         m.group[2].count = n / 11;
-        m.group[2].rate = 3.0;
-        m.group[2].beta1 = 0.75;
-        m.group[2].beta2 = 0.875;
+        m.group[2].numbers.rate = 3.0;
+        m.group[2].numbers.beta1 = 0.75;
+        m.group[2].numbers.beta2 = 0.875;
     }
     if (n % 3 == 0) { /* the whole array is one parameter */
         m.f.parts = 1;
@@ -358,7 +358,7 @@ static void resharded(dpar_comm *c)
     a.groups = 1; /* must match the model that continues below */
     a.group[0].first = 100;
     a.group[0].count = 700;
-    a.group[0].decay = 0.2;
+    a.group[0].numbers.decay = 0.2;
     CHECK_INT(model_open(&a, 0, 0, &why), DPAR_OK);
     CHECK(dpar_zero1_state(a.zero, 0, NULL, NULL, NULL) != NULL);
     run_alike(&a, 0, 2);
@@ -454,14 +454,14 @@ static void make_refused(dpar_comm *c)
     o.groups = 2;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     m.group[1].first = 20;
-    m.group[1].rate = -1.0;
+    m.group[1].numbers.rate = -1.0;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "dpar_zero1_make: group 1 has decay 0 and rate -1, but each must be 0 or more, and "
                "finite");
-    m.group[1].rate = NAN;
+    m.group[1].numbers.rate = NAN;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    m.group[1].rate = 1.0;
+    m.group[1].numbers.rate = 1.0;
     o.group = NULL;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     o.group = m.group;
@@ -469,10 +469,10 @@ static void make_refused(dpar_comm *c)
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     o.groups = 2;
     if (c->size > 1) {
-        m.group[0].decay = c->rank == last ? 0.5 : 0.25;
+        m.group[0].numbers.decay = c->rank == last ? 0.5 : 0.25;
         CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, c->size, "zero1: group[0].decay", "0.25", "0.5"));
-        m.group[0].decay = 0.25;
+        m.group[0].numbers.decay = 0.25;
         o.steps = c->rank == last;
         CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, c->size, "zero1: steps", "0", "1"));
