@@ -1086,17 +1086,17 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update
         return ddp->comm->status;
     }
     status = dpari_update_check(update, "dpar_ddp_norm", &why);
-    if (status == DPAR_OK && ddp->under_way) {
-        status = dpari_wrong(&why, "dpar_ddp_norm: a pass is in progress (dpar_ddp_end)");
+    if (status == DPAR_OK && (ddp->under_way || (!ddp->ended && ddp->zero1 == NULL))) {
+        status = dpari_wrong(&why, "dpar_ddp_norm: gradients are not averages yet (dpar_ddp_end)");
     }
     if (status != DPAR_OK) {
-        return dpari_update_refuse(ddp->comm, status, &why);
+        return dpari_update_refuse(ddp->comm, NULL, update, status, &why);
     }
     status = dpari_ddp_squares(ddp, update->duplicate, &squares);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_update_norm(ddp->comm, update, squares, 0, "ddp: rate, clip or factor");
+    return dpari_update_norm(ddp->comm, NULL, update, squares, 0, "ddp: rate, clip or factor");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)

@@ -258,6 +258,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
+        d->last = 1;
         st = dpari_fsdp_agree(comm, replicas, dpari_fsdp_build(d, comm, &sizes, why), "fsdp", NULL,
                               &given, why);
         if (st == DPAR_OK) {
@@ -723,6 +724,9 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
     int32_t u;
     for (u = 0; fsdp != NULL && u < fsdp->units; u++) {
         fsdp->unit[u].fresh = 1;
+    }
+    if (fsdp != NULL && !fsdp->under_way) {
+        fsdp->last = 1; /* zeros need no reduction */
     }
 }
 
