@@ -849,7 +849,8 @@ DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
  *         return dpar_finalize(world);
  *     }
  *
- * argc, argv: as main has them. --ranks and its number are removed; the rest is yours.
+ * argc, argv: as main has them. --ranks and its number are removed; the rest is yours. With NULL,
+ *          it can join a launcher's ranks or be the only rank, but not start ranks.
  * desc:    NULL selects the defaults. `threads` is ignored.
  * world:      the communicator of all ranks; close it with dpar_finalize.
  *

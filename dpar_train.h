@@ -579,14 +579,15 @@ typedef struct dpar_update {
     double factor; /* gradients are multiplied by it before they are clipped; 0 selects 1 */
     /* The ranks that hold other parameters of the same model, such as tensor-parallel ranks and
      * pipeline stages. The norm is then that of all their gradients. NULL if there are none. Costs
-     * one more all-reduce of 8 bytes. */
+     * one more all-reduce of 8 bytes. If they pass other numbers, the step fails with
+     * DPAR_E_MISMATCH. */
     dpar_comm *model;
     /* [parameters of the ddp or fsdp] 1 for a parameter of which a lower rank of `model` has a
      * copy, such as the norms of tensor-parallel layers, so that the norm counts it once. NULL if
      * there are none. */
     const uint8_t *duplicate;
     /* Set to the norm of all gradients, after `factor` and before `clip`. It is NaN or infinite if
-     * the step is skipped. */
+     * the step is skipped. A norm that is too large for f64 also skips the step. */
     double norm;
     double scale; /* set to the number by which gradients are multiplied: factor times the clip */
 } dpar_update;
@@ -681,8 +682,9 @@ typedef struct dpar_ddp_desc {
      * all-gather sends the quantized averages. Every gradient is thus rounded twice. In a block
      * whose largest absolute value is M, the error of an I8 code is at most M / 254, and that of
      * an F8 code at most 1/16 of the value or M / 2^18. The error of an average is at most the mean
-     * of these errors over the ranks, plus the error of the code of the average. NaN and infinity
-     * make the whole block NaN. Cannot be combined with a hook or zero1. */
+     * of these errors over the ranks, plus the error of the code of the average. F64 values are
+     * rounded to F32 first. NaN and infinity make the whole block NaN, and a block in which M is
+     * below 6e-36 may become 0. Cannot be combined with a hook or zero1. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
@@ -781,8 +783,9 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
  * order, so that all ranks get the same bits.
  *
  * Collective. Costs an all-reduce of 8 bytes and O(elements / ranks). Fails with DPAR_E_ARG if
- * a number is out of its domain or a pass is in progress, and with DPAR_E_MISMATCH, which breaks
- * the communicator, if ranks pass different numbers or only some failed with DPAR_E_ARG. */
+ * a number is out of its domain, or the last pass of the step has not ended (dpar_ddp_end). Fails
+ * with DPAR_E_MISMATCH, which breaks the communicator, if ranks pass different numbers or only some
+ * failed with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
 
 /* ==== train/zero1.h ==== */
@@ -1271,9 +1274,10 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *fsdp);
  * Returns DPAR_SKIPPED if a gradient is NaN or infinite. Weights, moments and the number of steps
  * are then unchanged on all ranks.
  *
- * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is in progress or a number of the update is out of its domain. Fails with
- * DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different numbers or only some
+ * Collective over comm, desc.replicas and update->model. Costs an all-reduce of 8 bytes in each of
+ * them and O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress, the latest
+ * one was begun with last = 0, or a number of the update is out of its domain. Fails with
+ * DPAR_E_MISMATCH, which breaks the communicators, if ranks passed different numbers or only some
  * ranks failed with DPAR_E_ARG. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the first half of dpar_fsdp_update: sets update->norm and update->scale. Squares are summed
@@ -1285,10 +1289,11 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
- * rate:   learning rate.
- * factor: gradients are multiplied by it (update->scale).
+ * rate:   learning rate, finite.
+ * factor: gradients are multiplied by it (update->scale); finite.
  *
- * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
+ * Local. O(elements of the shards). Fails with DPAR_E_ARG, and does nothing, if a pass is in
+ * progress, the latest one was begun with last = 0, or a number is not finite. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
 /* Tells the fsdp that you changed masters through dpar_fsdp_state, and counts a step. The next
  * unshard of each unit gathers its weights again. All ranks call it after the change.
@@ -2817,17 +2822,23 @@ DPARI_INTERNAL dpar_status dpari_wire_end(const dpari_wire_blocks *wire, int64_t
 /* Checks the numbers of a step for the function `name`. */
 DPARI_INTERNAL dpar_status dpari_update_check(const dpar_update *update, const char *name,
                                               dpar_why *why);
-/* Ends a step that this rank rejects with status st and the message *own. Takes part in a
- * collective that breaks the communicator if other ranks did not reject the step. If all ranks
- * reject it, nothing else happens. Returns the status, and leaves the message in comm->why. */
-DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
+/* Ends a step that this rank rejects with status st and the message *own. Takes part in
+ * collectives of the same communicators as dpari_update_norm, which break if other ranks did not
+ * reject the step. If all ranks reject it, nothing else happens. Returns the status, and leaves the
+ * message in comm->why.
+ *
+ * update: NULL if the caller passed NULL. */
+DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_comm *replicas,
+                                               const dpar_update *update, dpar_status st,
                                                const dpar_why *own);
 /* Sets update->norm and update->scale, from the sums of the squares of each rank's gradients.
- * Returns DPAR_SKIPPED if the norm is not finite. Collective over comm and update->model. Fails
- * with DPAR_E_MISMATCH if the ranks of comm pass different numbers or hashes; the message then
- * names `what`. */
-DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update, double squares,
-                                             uint64_t hash, const char *what);
+ * Returns DPAR_SKIPPED if the norm is not finite. Collective over comm, replicas (unless NULL) and
+ * update->model (unless NULL). Fails with DPAR_E_MISMATCH if their ranks pass different numbers, or
+ * the ranks of comm different hashes; the message then names `what`. If one communicator fails,
+ * breaks the others, where ranks may wait for this one. The message is then in comm->why. */
+DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_comm *replicas,
+                                             dpar_update *update, double squares, uint64_t hash,
+                                             const char *what);
 /* Lists an optimizer's numbers, which must be equal on all ranks. moment_type: of its moments. */
 DPARI_INTERNAL void dpari_update_facts(dpari_facts *facts, const dpar_optimizer *optimizer,
                                        int32_t moment_type);
@@ -3014,7 +3025,8 @@ struct dpar_fsdp {
     int64_t steps;      /* steps of the optimizer so far */
     double squares;     /* sum of the squares of this rank's gradients */
     int32_t pinned;     /* 1 if a device can write `squares` */
-    int32_t last;       /* 1 in the last micro-batch of a step */
+    int32_t last;       /* 1 in and after the last micro-batch of a step, and if all gradients are 0
+                           (dpar_fsdp_zero) */
     int32_t under_way;  /* 1 during a pass */
     dpar_status status; /* first error of this pass, or DPAR_OK */
 };
@@ -6573,7 +6585,8 @@ DPARI_INTERNAL dpar_status dpari_wire_end(const dpari_wire_blocks *wire, int64_t
  *
  * Whether a step is skipped depends only on the sum of squares, which is the same on all ranks,
  * because all add the sums of the ranks in the same order. A rank that rejects its arguments still
- * takes part in one collective, so that the other ranks learn of it and do not wait. */
+ * takes part in a collective of each communicator, so that the other ranks learn of it and do not
+ * wait. */
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_check(const dpar_update *update,
                                                          const char *name, dpar_why *why)
@@ -6625,61 +6638,94 @@ static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, con
     dpari_text_print(&t, "%s%s%s", first, separator, second);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
-                                                          const dpar_why *own)
+/* The communicators of a step, in the order in which all ranks use them. Entries may be NULL. */
+enum { DPARI_UPDATE_COMMS = 3 };
+
+/* Ends a step for which communicator number k broke: breaks the others, too, because their ranks
+ * may wait for this rank, and copies the message to the first one. */
+static DPARI_COLD dpar_status dpari_update_break(dpar_comm *const *comm, int32_t k, dpar_status st)
 {
-    dpar_why why = *own;
-    st = dpari_agree_on(comm, st, "update refused", NULL, NULL, &why);
-    if (comm->status == DPAR_OK) {
-        comm->why = *own;
-    } else {
-        (void)dpari_repeat(st, &why, comm->why.text);
-        dpari_update_join(comm, own->text, "; ", why.text);
+    const dpar_why why = comm[k]->why;
+    int32_t i;
+    for (i = 0; i < DPARI_UPDATE_COMMS; i++) {
+        if (i != k) {
+            dpar_comm_abort(comm[i], st, why.text);
+        }
     }
+    comm[0]->why = why;
     return st;
 }
 
-/* Adds the squares of all ranks in the order of the ranks. */
-static DPARI_COLD dpar_status dpari_update_add(dpar_comm *comm, double *squares, uint64_t hash,
-                                               const char *what)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_refuse(dpar_comm *comm, dpar_comm *replicas,
+                                                          const dpar_update *update, dpar_status st,
+                                                          const dpar_why *own)
+{
+    dpar_comm *const all[DPARI_UPDATE_COMMS] = {comm, replicas,
+                                                update != NULL ? update->model : NULL};
+    int32_t k;
+    for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
+        dpar_why why = *own;
+        if (all[k] == NULL) {
+            continue;
+        }
+        (void)dpari_agree_on(all[k], st, "update refused", NULL, NULL, &why);
+        if (all[k]->status != DPAR_OK) {
+            why = all[k]->why;
+            dpari_update_join(all[k], own->text, "; ", why.text);
+            return dpari_update_break(all, k, all[k]->status);
+        }
+    }
+    comm->why = *own;
+    return st;
+}
+
+/* Reduces the squares of all ranks in the order of the ranks. */
+static DPARI_COLD dpar_status dpari_update_reduce(dpar_comm *comm, double *squares, int32_t op,
+                                                  uint64_t hash, const char *what)
 {
     const double mine = *squares;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_F64;
-    call.op = DPAR_SUM;
+    call.op = op;
     call.in = &mine;
     call.out = squares;
     call.count = 1;
     return dpari_post_alike(comm, &call, hash, what, NULL);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update,
-                                                        double squares, uint64_t hash,
-                                                        const char *what)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_comm *replicas,
+                                                        dpar_update *update, double squares,
+                                                        uint64_t hash, const char *what)
 {
+    dpar_comm *const all[DPARI_UPDATE_COMMS] = {comm, replicas, update->model};
     const double factor = update->factor > 0.0 ? update->factor : 1.0;
     dpar_why why;
-    dpar_status st;
-    hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
-    st = dpari_update_add(comm, &squares, dpari_hash_real(hash, factor), what);
-    if (st == DPAR_E_MISMATCH && comm->status == st) {
-        const dpar_why before = comm->why;
-        (void)dpari_optimizer_say(&why,
-                                  "update: this rank has rate %.9g, clip %.9g and factor %.9g",
-                                  update->rate, update->clip, factor);
-        dpari_update_join(comm, why.text, ". ", before.text);
-    }
-    if (st == DPAR_OK && update->model != NULL) {
-        st = dpari_update_add(update->model, &squares, 0, "update.model");
-    }
-    if (st != DPAR_OK) {
-        return st;
+    int32_t k;
+    for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
+        dpar_status st = DPAR_OK;
+        if (all[k] != NULL) {
+            hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
+            hash = dpari_hash_real(hash, factor);
+            /* Replicas have the same gradients, of which the largest sum is that of each. */
+            st = dpari_update_reduce(all[k], &squares, k == 1 ? DPAR_MAX : DPAR_SUM, hash, what);
+        }
+        if (st == DPAR_E_MISMATCH && all[k]->status == st) {
+            const dpar_why before = all[k]->why;
+            (void)dpari_optimizer_say(&why,
+                                      "update: this rank has rate %.9g, clip %.9g and factor %.9g",
+                                      update->rate, update->clip, factor);
+            dpari_update_join(all[k], why.text, ". ", before.text);
+        }
+        if (st != DPAR_OK) {
+            return dpari_update_break(all, k, st);
+        }
+        hash = 0; /* other communicators compare only rate, clip and factor */
     }
     update->norm = factor * (dpari_finite(squares) ? dpari_elements_sqrt(squares) : squares);
     update->scale = factor * dpar_optimizer_clip(update->norm, update->clip);
-    return dpari_finite(squares) ? DPAR_OK : DPAR_SKIPPED;
+    return dpari_finite(update->norm) ? DPAR_OK : DPAR_SKIPPED;
 }
 
 /* ==== train/ddp.c ==== */
@@ -7400,6 +7446,23 @@ static void dpari_ddp_reduce_codes(dpar_ddp *ddp)
     }
 }
 
+/* Sets the gaps between the parameters of bucket k to 0, in gradients that dpar allocated. Codes
+ * write NaN there if a gradient in the same block is not finite, and the gaps are sent again. */
+static dpar_status dpari_ddp_clear_gaps(const dpar_ddp *ddp, int32_t k)
+{
+    const dpar_bucket *b = &ddp->bucket[k];
+    const int64_t each = dpar_type_bytes(ddp->desc.type);
+    int64_t end = b->hi;
+    int32_t i;
+    dpar_status status = DPAR_OK;
+    for (i = b->first_param; ddp->owns && i < b->end_param && status == DPAR_OK; i++) {
+        const int64_t at = ddp->start[i] + ddp->count[i]; /* parameter i - 1 begins at `end` */
+        status = dpari_do_copy(ddp->comm, ddp->buffer + at * each, NULL, (end - at) * each);
+        end = ddp->start[i];
+    }
+    return status;
+}
+
 /* Waits for all buckets that were posted, and converts the results of codes or of a copy into the
  * gradients. */
 static void dpari_ddp_wait_posted(dpar_ddp *ddp)
@@ -7416,6 +7479,7 @@ static void dpari_ddp_wait_posted(dpar_ddp *ddp)
             int64_t count;
             unsigned char *data = dpari_ddp_data(ddp, ddp->back, &count);
             status = dpari_wire_end(&ddp->blocks, dpari_ddp_position(ddp, ddp->back), data, count);
+            status = dpari_first_error(status, dpari_ddp_clear_gaps(ddp, ddp->back));
         }
         if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
             status = dpari_ddp_copy(ddp, ddp->back, 1);
@@ -7736,17 +7800,17 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update
         return ddp->comm->status;
     }
     status = dpari_update_check(update, "dpar_ddp_norm", &why);
-    if (status == DPAR_OK && ddp->under_way) {
-        status = dpari_wrong(&why, "dpar_ddp_norm: a pass is in progress (dpar_ddp_end)");
+    if (status == DPAR_OK && (ddp->under_way || (!ddp->ended && ddp->zero1 == NULL))) {
+        status = dpari_wrong(&why, "dpar_ddp_norm: gradients are not averages yet (dpar_ddp_end)");
     }
     if (status != DPAR_OK) {
-        return dpari_update_refuse(ddp->comm, status, &why);
+        return dpari_update_refuse(ddp->comm, NULL, update, status, &why);
     }
     status = dpari_ddp_squares(ddp, update->duplicate, &squares);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_update_norm(ddp->comm, update, squares, 0, "ddp: rate, clip or factor");
+    return dpari_update_norm(ddp->comm, NULL, update, squares, 0, "ddp: rate, clip or factor");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
@@ -8136,7 +8200,7 @@ static DPARI_COLD dpar_status dpari_zero1_end(dpar_zero1 *zero1, dpar_update *up
     }
     status = dpari_zero1_check(zero1, update, name, &why);
     if (status != DPAR_OK) {
-        return dpari_update_refuse(ddp->comm, status, &why);
+        return dpari_update_refuse(ddp->comm, NULL, update, status, &why);
     }
     if (!ddp->ended) {
         status = dpari_ddp_finish(ddp, 1);
@@ -8149,7 +8213,7 @@ static DPARI_COLD dpar_status dpari_zero1_end(dpar_zero1 *zero1, dpar_update *up
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_update_norm(ddp->comm, update, squares, dpari_zero1_hash(zero1->optimizer),
+    return dpari_update_norm(ddp->comm, NULL, update, squares, dpari_zero1_hash(zero1->optimizer),
                              DPARI_ZERO1_ALIKE);
 }
 
@@ -9051,6 +9115,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
+        d->last = 1;
         st = dpari_fsdp_agree(comm, replicas, dpari_fsdp_build(d, comm, &sizes, why), "fsdp", NULL,
                               &given, why);
         if (st == DPAR_OK) {
@@ -9543,6 +9608,9 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
             fsdp->status = dpari_first_error(fsdp->status, st);
         }
     }
+    if (fsdp != NULL && !fsdp->under_way) {
+        fsdp->last = 1; /* zeros need no reduction */
+    }
 }
 
 /* Begins the use of a unit whose weights were gathered, in backward also of its gradients. */
@@ -9794,6 +9862,19 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp, const uint8_t *duplicate)
     return dpari_do_wait(fsdp->shard);
 }
 
+/* Checks that the gradients are reduced, for the function `name`. */
+static DPARI_COLD dpar_status dpari_fsdp_check_reduced(const dpar_fsdp *fsdp, const char *name,
+                                                       dpar_why *why)
+{
+    if (fsdp->under_way) {
+        return dpari_wrong(why, "%s: the pass has not ended", name);
+    }
+    if (!fsdp->last) {
+        return dpari_wrong(why, "%s: the latest pass was begun with last = 0", name);
+    }
+    return DPAR_OK;
+}
+
 /* Computes the norm of all gradients for the function `name`. */
 static DPARI_COLD dpar_status dpari_fsdp_find_norm(dpar_fsdp *fsdp, dpar_update *update,
                                                    const char *name)
@@ -9807,17 +9888,18 @@ static DPARI_COLD dpar_status dpari_fsdp_find_norm(dpar_fsdp *fsdp, dpar_update 
         return dpari_fsdp_why_broken(fsdp);
     }
     st = dpari_update_check(update, name, &why);
-    if (st == DPAR_OK && fsdp->under_way) {
-        st = dpari_wrong(&why, "%s: the pass has not ended", name);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_check_reduced(fsdp, name, &why);
     }
     if (st != DPAR_OK) {
-        return dpari_update_refuse(fsdp->shard, st, &why);
+        return dpari_update_refuse(fsdp->shard, fsdp->replicas, update, st, &why);
     }
     st = dpari_fsdp_squares(fsdp, update->duplicate);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_update_norm(fsdp->shard, update, fsdp->squares, 0, "fsdp: rate, clip or factor");
+    return dpari_update_norm(fsdp->shard, fsdp->replicas, update, fsdp->squares, 0,
+                             "fsdp: rate, clip or factor");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update)
@@ -9887,13 +9969,20 @@ static dpar_status dpari_fsdp_step_unit(dpar_fsdp *fsdp, int32_t u, const dpar_m
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
 {
     dpar_mem_optimize step;
+    dpar_why why;
     int32_t u;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_step: the pass has not ended");
+    st = dpari_fsdp_check_reduced(fsdp, "dpar_fsdp_step", &why);
+    if (st == DPAR_OK && !(dpari_finite(rate) && dpari_finite(factor))) {
+        st = dpari_optimizer_say(
+            &why, "dpar_fsdp_step: rate is %.9g and factor %.9g, but both must be finite", rate,
+            factor);
+    }
+    if (st != DPAR_OK) {
+        return dpari_comm_say(fsdp->shard, st, "%s", why.text);
     }
     st = dpari_fsdp_forget(fsdp, 1);
     if (st != DPAR_OK) {

@@ -732,6 +732,23 @@ static void dpari_ddp_reduce_codes(dpar_ddp *ddp)
     }
 }
 
+/* Sets the gaps between the parameters of bucket k to 0, in gradients that dpar allocated. Codes
+ * write NaN there if a gradient in the same block is not finite, and the gaps are sent again. */
+static dpar_status dpari_ddp_clear_gaps(const dpar_ddp *ddp, int32_t k)
+{
+    const dpar_bucket *b = &ddp->bucket[k];
+    const int64_t each = dpar_type_bytes(ddp->desc.type);
+    int64_t end = b->hi;
+    int32_t i;
+    dpar_status status = DPAR_OK;
+    for (i = b->first_param; ddp->owns && i < b->end_param && status == DPAR_OK; i++) {
+        const int64_t at = ddp->start[i] + ddp->count[i]; /* parameter i - 1 begins at `end` */
+        status = dpari_do_copy(ddp->comm, ddp->buffer + at * each, NULL, (end - at) * each);
+        end = ddp->start[i];
+    }
+    return status;
+}
+
 /* Waits for all buckets that were posted, and converts the results of codes or of a copy into the
  * gradients. */
 static void dpari_ddp_wait_posted(dpar_ddp *ddp)
@@ -748,6 +765,7 @@ static void dpari_ddp_wait_posted(dpar_ddp *ddp)
             int64_t count;
             unsigned char *data = dpari_ddp_data(ddp, ddp->back, &count);
             status = dpari_wire_end(&ddp->blocks, dpari_ddp_position(ddp, ddp->back), data, count);
+            status = dpari_first_error(status, dpari_ddp_clear_gaps(ddp, ddp->back));
         }
         if (status == DPAR_OK && ddp->copy != NULL && ddp->status == DPAR_OK) {
             status = dpari_ddp_copy(ddp, ddp->back, 1);
@@ -1068,17 +1086,17 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update
         return ddp->comm->status;
     }
     status = dpari_update_check(update, "dpar_ddp_norm", &why);
-    if (status == DPAR_OK && ddp->under_way) {
-        status = dpari_wrong(&why, "dpar_ddp_norm: a pass is in progress (dpar_ddp_end)");
+    if (status == DPAR_OK && (ddp->under_way || (!ddp->ended && ddp->zero1 == NULL))) {
+        status = dpari_wrong(&why, "dpar_ddp_norm: gradients are not averages yet (dpar_ddp_end)");
     }
     if (status != DPAR_OK) {
-        return dpari_update_refuse(ddp->comm, status, &why);
+        return dpari_update_refuse(ddp->comm, NULL, update, status, &why);
     }
     status = dpari_ddp_squares(ddp, update->duplicate, &squares);
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_update_norm(ddp->comm, update, squares, 0, "ddp: rate, clip or factor");
+    return dpari_update_norm(ddp->comm, NULL, update, squares, 0, "ddp: rate, clip or factor");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)

@@ -93,8 +93,9 @@ typedef struct dpar_ddp_desc {
      * all-gather sends the quantized averages. Every gradient is thus rounded twice. In a block
      * whose largest absolute value is M, the error of an I8 code is at most M / 254, and that of
      * an F8 code at most 1/16 of the value or M / 2^18. The error of an average is at most the mean
-     * of these errors over the ranks, plus the error of the code of the average. NaN and infinity
-     * make the whole block NaN. Cannot be combined with a hook or zero1. */
+     * of these errors over the ranks, plus the error of the code of the average. F64 values are
+     * rounded to F32 first. NaN and infinity make the whole block NaN, and a block in which M is
+     * below 6e-36 may become 0. Cannot be combined with a hook or zero1. */
     int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
     /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
@@ -193,8 +194,9 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
  * order, so that all ranks get the same bits.
  *
  * Collective. Costs an all-reduce of 8 bytes and O(elements / ranks). Fails with DPAR_E_ARG if
- * a number is out of its domain or a pass is in progress, and with DPAR_E_MISMATCH, which breaks
- * the communicator, if ranks pass different numbers or only some failed with DPAR_E_ARG. */
+ * a number is out of its domain, or the last pass of the step has not ended (dpar_ddp_end). Fails
+ * with DPAR_E_MISMATCH, which breaks the communicator, if ranks pass different numbers or only some
+ * failed with DPAR_E_ARG. */
 DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
 
 #endif

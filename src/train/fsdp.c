@@ -214,6 +214,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
+        d->last = 1;
         st = dpari_fsdp_agree(comm, replicas, dpari_fsdp_build(d, comm, &sizes, why), "fsdp", NULL,
                               &given, why);
         if (st == DPAR_OK) {
@@ -705,6 +706,9 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp)
                 dpari_fsdp_clear(fsdp, u, dpari_fsdp_bucket_at(fsdp, fsdp->unit[u].bucket));
             fsdp->status = dpari_first_error(fsdp->status, st);
         }
+    }
+    if (fsdp != NULL && !fsdp->under_way) {
+        fsdp->last = 1; /* zeros need no reduction */
     }
 }
 

@@ -85,7 +85,8 @@ struct dpar_fsdp {
     int64_t steps;      /* steps of the optimizer so far */
     double squares;     /* sum of the squares of this rank's gradients */
     int32_t pinned;     /* 1 if a device can write `squares` */
-    int32_t last;       /* 1 in the last micro-batch of a step */
+    int32_t last;       /* 1 in and after the last micro-batch of a step, and if all gradients are 0
+                           (dpar_fsdp_zero) */
     int32_t under_way;  /* 1 during a pass */
     dpar_status status; /* first error of this pass, or DPAR_OK */
 };

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/base_private.h"
 #include "../base/type.h"
+#include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/memory_calls.h"
@@ -53,6 +54,19 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *fsdp, const uint8_t *duplicate)
     return dpari_do_wait(fsdp->shard);
 }
 
+/* Checks that the gradients are reduced, for the function `name`. */
+static DPARI_COLD dpar_status dpari_fsdp_check_reduced(const dpar_fsdp *fsdp, const char *name,
+                                                       dpar_why *why)
+{
+    if (fsdp->under_way) {
+        return dpari_wrong(why, "%s: the pass has not ended", name);
+    }
+    if (!fsdp->last) {
+        return dpari_wrong(why, "%s: the latest pass was begun with last = 0", name);
+    }
+    return DPAR_OK;
+}
+
 /* Computes the norm of all gradients for the function `name`. */
 static DPARI_COLD dpar_status dpari_fsdp_find_norm(dpar_fsdp *fsdp, dpar_update *update,
                                                    const char *name)
@@ -66,17 +80,18 @@ static DPARI_COLD dpar_status dpari_fsdp_find_norm(dpar_fsdp *fsdp, dpar_update 
         return dpari_fsdp_why_broken(fsdp);
     }
     st = dpari_update_check(update, name, &why);
-    if (st == DPAR_OK && fsdp->under_way) {
-        st = dpari_wrong(&why, "%s: the pass has not ended", name);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_check_reduced(fsdp, name, &why);
     }
     if (st != DPAR_OK) {
-        return dpari_update_refuse(fsdp->shard, st, &why);
+        return dpari_update_refuse(fsdp->shard, fsdp->replicas, update, st, &why);
     }
     st = dpari_fsdp_squares(fsdp, update->duplicate);
     if (st != DPAR_OK) {
         return st;
     }
-    return dpari_update_norm(fsdp->shard, update, fsdp->squares, 0, "fsdp: rate, clip or factor");
+    return dpari_update_norm(fsdp->shard, fsdp->replicas, update, fsdp->squares, 0,
+                             "fsdp: rate, clip or factor");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update)
@@ -146,13 +161,20 @@ static dpar_status dpari_fsdp_step_unit(dpar_fsdp *fsdp, int32_t u, const dpar_m
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor)
 {
     dpar_mem_optimize step;
+    dpar_why why;
     int32_t u;
     dpar_status st;
     if (fsdp == NULL) {
         return DPAR_E_ARG;
     }
-    if (fsdp->under_way) {
-        return dpari_comm_wrong(fsdp->shard, "dpar_fsdp_step: the pass has not ended");
+    st = dpari_fsdp_check_reduced(fsdp, "dpar_fsdp_step", &why);
+    if (st == DPAR_OK && !(dpari_finite(rate) && dpari_finite(factor))) {
+        st = dpari_optimizer_say(
+            &why, "dpar_fsdp_step: rate is %.9g and factor %.9g, but both must be finite", rate,
+            factor);
+    }
+    if (st != DPAR_OK) {
+        return dpari_comm_say(fsdp->shard, st, "%s", why.text);
     }
     st = dpari_fsdp_forget(fsdp, 1);
     if (st != DPAR_OK) {

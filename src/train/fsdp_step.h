@@ -13,9 +13,10 @@
  * Returns DPAR_SKIPPED if a gradient is NaN or infinite. Weights, moments and the number of steps
  * are then unchanged on all ranks.
  *
- * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
- * DPAR_E_ARG if a pass is in progress or a number of the update is out of its domain. Fails with
- * DPAR_E_MISMATCH, which breaks the communicator, if ranks passed different numbers or only some
+ * Collective over comm, desc.replicas and update->model. Costs an all-reduce of 8 bytes in each of
+ * them and O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress, the latest
+ * one was begun with last = 0, or a number of the update is out of its domain. Fails with
+ * DPAR_E_MISMATCH, which breaks the communicators, if ranks passed different numbers or only some
  * ranks failed with DPAR_E_ARG. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the first half of dpar_fsdp_update: sets update->norm and update->scale. Squares are summed
@@ -27,10 +28,11 @@ DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *update);
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
- * rate:   learning rate.
- * factor: gradients are multiplied by it (update->scale).
+ * rate:   learning rate, finite.
+ * factor: gradients are multiplied by it (update->scale); finite.
  *
- * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
+ * Local. O(elements of the shards). Fails with DPAR_E_ARG, and does nothing, if a pass is in
+ * progress, the latest one was begun with last = 0, or a number is not finite. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
 /* Tells the fsdp that you changed masters through dpar_fsdp_state, and counts a step. The next
  * unshard of each unit gathers its weights again. All ranks call it after the change.

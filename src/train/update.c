@@ -3,7 +3,8 @@
  *
  * Whether a step is skipped depends only on the sum of squares, which is the same on all ranks,
  * because all add the sums of the ranks in the same order. A rank that rejects its arguments still
- * takes part in one collective, so that the other ranks learn of it and do not wait. */
+ * takes part in a collective of each communicator, so that the other ranks learn of it and do not
+ * wait. */
 #include "update.h"
 
 #include "../base/arith.h"
@@ -65,59 +66,92 @@ static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, con
     dpari_text_print(&t, "%s%s%s", first, separator, second);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
-                                                          const dpar_why *own)
+/* The communicators of a step, in the order in which all ranks use them. Entries may be NULL. */
+enum { DPARI_UPDATE_COMMS = 3 };
+
+/* Ends a step for which communicator number k broke: breaks the others, too, because their ranks
+ * may wait for this rank, and copies the message to the first one. */
+static DPARI_COLD dpar_status dpari_update_break(dpar_comm *const *comm, int32_t k, dpar_status st)
 {
-    dpar_why why = *own;
-    st = dpari_agree_on(comm, st, "update refused", NULL, NULL, &why);
-    if (comm->status == DPAR_OK) {
-        comm->why = *own;
-    } else {
-        (void)dpari_repeat(st, &why, comm->why.text);
-        dpari_update_join(comm, own->text, "; ", why.text);
+    const dpar_why why = comm[k]->why;
+    int32_t i;
+    for (i = 0; i < DPARI_UPDATE_COMMS; i++) {
+        if (i != k) {
+            dpar_comm_abort(comm[i], st, why.text);
+        }
     }
+    comm[0]->why = why;
     return st;
 }
 
-/* Adds the squares of all ranks in the order of the ranks. */
-static DPARI_COLD dpar_status dpari_update_add(dpar_comm *comm, double *squares, uint64_t hash,
-                                               const char *what)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_refuse(dpar_comm *comm, dpar_comm *replicas,
+                                                          const dpar_update *update, dpar_status st,
+                                                          const dpar_why *own)
+{
+    dpar_comm *const all[DPARI_UPDATE_COMMS] = {comm, replicas,
+                                                update != NULL ? update->model : NULL};
+    int32_t k;
+    for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
+        dpar_why why = *own;
+        if (all[k] == NULL) {
+            continue;
+        }
+        (void)dpari_agree_on(all[k], st, "update refused", NULL, NULL, &why);
+        if (all[k]->status != DPAR_OK) {
+            why = all[k]->why;
+            dpari_update_join(all[k], own->text, "; ", why.text);
+            return dpari_update_break(all, k, all[k]->status);
+        }
+    }
+    comm->why = *own;
+    return st;
+}
+
+/* Reduces the squares of all ranks in the order of the ranks. */
+static DPARI_COLD dpar_status dpari_update_reduce(dpar_comm *comm, double *squares, int32_t op,
+                                                  uint64_t hash, const char *what)
 {
     const double mine = *squares;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_REDUCE;
     call.type = DPAR_F64;
-    call.op = DPAR_SUM;
+    call.op = op;
     call.in = &mine;
     call.out = squares;
     call.count = 1;
     return dpari_post_alike(comm, &call, hash, what, NULL);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update,
-                                                        double squares, uint64_t hash,
-                                                        const char *what)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_comm *replicas,
+                                                        dpar_update *update, double squares,
+                                                        uint64_t hash, const char *what)
 {
+    dpar_comm *const all[DPARI_UPDATE_COMMS] = {comm, replicas, update->model};
     const double factor = update->factor > 0.0 ? update->factor : 1.0;
     dpar_why why;
-    dpar_status st;
-    hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
-    st = dpari_update_add(comm, &squares, dpari_hash_real(hash, factor), what);
-    if (st == DPAR_E_MISMATCH && comm->status == st) {
-        const dpar_why before = comm->why;
-        (void)dpari_optimizer_say(&why,
-                                  "update: this rank has rate %.9g, clip %.9g and factor %.9g",
-                                  update->rate, update->clip, factor);
-        dpari_update_join(comm, why.text, ". ", before.text);
-    }
-    if (st == DPAR_OK && update->model != NULL) {
-        st = dpari_update_add(update->model, &squares, 0, "update.model");
-    }
-    if (st != DPAR_OK) {
-        return st;
+    int32_t k;
+    for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
+        dpar_status st = DPAR_OK;
+        if (all[k] != NULL) {
+            hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
+            hash = dpari_hash_real(hash, factor);
+            /* Replicas have the same gradients, of which the largest sum is that of each. */
+            st = dpari_update_reduce(all[k], &squares, k == 1 ? DPAR_MAX : DPAR_SUM, hash, what);
+        }
+        if (st == DPAR_E_MISMATCH && all[k]->status == st) {
+            const dpar_why before = all[k]->why;
+            (void)dpari_optimizer_say(&why,
+                                      "update: this rank has rate %.9g, clip %.9g and factor %.9g",
+                                      update->rate, update->clip, factor);
+            dpari_update_join(all[k], why.text, ". ", before.text);
+        }
+        if (st != DPAR_OK) {
+            return dpari_update_break(all, k, st);
+        }
+        hash = 0; /* other communicators compare only rate, clip and factor */
     }
     update->norm = factor * (dpari_finite(squares) ? dpari_elements_sqrt(squares) : squares);
     update->scale = factor * dpar_optimizer_clip(update->norm, update->clip);
-    return dpari_finite(squares) ? DPAR_OK : DPAR_SKIPPED;
+    return dpari_finite(update->norm) ? DPAR_OK : DPAR_SKIPPED;
 }

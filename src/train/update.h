@@ -34,14 +34,15 @@ typedef struct dpar_update {
     double factor; /* gradients are multiplied by it before they are clipped; 0 selects 1 */
     /* The ranks that hold other parameters of the same model, such as tensor-parallel ranks and
      * pipeline stages. The norm is then that of all their gradients. NULL if there are none. Costs
-     * one more all-reduce of 8 bytes. */
+     * one more all-reduce of 8 bytes. If they pass other numbers, the step fails with
+     * DPAR_E_MISMATCH. */
     dpar_comm *model;
     /* [parameters of the ddp or fsdp] 1 for a parameter of which a lower rank of `model` has a
      * copy, such as the norms of tensor-parallel layers, so that the norm counts it once. NULL if
      * there are none. */
     const uint8_t *duplicate;
     /* Set to the norm of all gradients, after `factor` and before `clip`. It is NaN or infinite if
-     * the step is skipped. */
+     * the step is skipped. A norm that is too large for f64 also skips the step. */
     double norm;
     double scale; /* set to the number by which gradients are multiplied: factor times the clip */
 } dpar_update;

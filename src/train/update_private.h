@@ -11,17 +11,23 @@
 /* Checks the numbers of a step for the function `name`. */
 DPARI_INTERNAL dpar_status dpari_update_check(const dpar_update *update, const char *name,
                                               dpar_why *why);
-/* Ends a step that this rank rejects with status st and the message *own. Takes part in a
- * collective that breaks the communicator if other ranks did not reject the step. If all ranks
- * reject it, nothing else happens. Returns the status, and leaves the message in comm->why. */
-DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_status st,
+/* Ends a step that this rank rejects with status st and the message *own. Takes part in
+ * collectives of the same communicators as dpari_update_norm, which break if other ranks did not
+ * reject the step. If all ranks reject it, nothing else happens. Returns the status, and leaves the
+ * message in comm->why.
+ *
+ * update: NULL if the caller passed NULL. */
+DPARI_INTERNAL dpar_status dpari_update_refuse(dpar_comm *comm, dpar_comm *replicas,
+                                               const dpar_update *update, dpar_status st,
                                                const dpar_why *own);
 /* Sets update->norm and update->scale, from the sums of the squares of each rank's gradients.
- * Returns DPAR_SKIPPED if the norm is not finite. Collective over comm and update->model. Fails
- * with DPAR_E_MISMATCH if the ranks of comm pass different numbers or hashes; the message then
- * names `what`. */
-DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_update *update, double squares,
-                                             uint64_t hash, const char *what);
+ * Returns DPAR_SKIPPED if the norm is not finite. Collective over comm, replicas (unless NULL) and
+ * update->model (unless NULL). Fails with DPAR_E_MISMATCH if their ranks pass different numbers, or
+ * the ranks of comm different hashes; the message then names `what`. If one communicator fails,
+ * breaks the others, where ranks may wait for this one. The message is then in comm->why. */
+DPARI_INTERNAL dpar_status dpari_update_norm(dpar_comm *comm, dpar_comm *replicas,
+                                             dpar_update *update, double squares, uint64_t hash,
+                                             const char *what);
 /* Lists an optimizer's numbers, which must be equal on all ranks. moment_type: of its moments. */
 DPARI_INTERNAL void dpari_update_facts(dpari_facts *facts, const dpar_optimizer *optimizer,
                                        int32_t moment_type);

@@ -379,7 +379,7 @@ static DPARI_COLD dpar_status dpari_zero1_end(dpar_zero1 *zero1, dpar_update *up
     }
     status = dpari_zero1_check(zero1, update, name, &why);
     if (status != DPAR_OK) {
-        return dpari_update_refuse(ddp->comm, status, &why);
+        return dpari_update_refuse(ddp->comm, NULL, update, status, &why);
     }
     if (!ddp->ended) {
         status = dpari_ddp_finish(ddp, 1);
@@ -392,7 +392,7 @@ static DPARI_COLD dpar_status dpari_zero1_end(dpar_zero1 *zero1, dpar_update *up
     if (status != DPAR_OK) {
         return status;
     }
-    return dpari_update_norm(ddp->comm, update, squares, dpari_zero1_hash(zero1->optimizer),
+    return dpari_update_norm(ddp->comm, NULL, update, squares, dpari_zero1_hash(zero1->optimizer),
                              DPARI_ZERO1_ALIKE);
 }
 

@@ -299,6 +299,42 @@ static void not_a_number(dpar_comm *c)
     CHECK_INT(dpar_ddp_free(d), DPAR_OK);
 }
 
+/* The gaps between parameters in dpar's memory stay 0. If they kept the NaN of their block, the
+ * gradients of a code that overwrites them in the next step would be NaN again. */
+static void not_a_number_in_gaps(dpar_comm *c)
+{
+    static const int32_t wire[2] = {DPAR_I8, DPAR_F8};
+    int64_t count[3] = {10, 0, 100};
+    for (int k = 0; k < 2; k++) {
+        dpar_ddp_desc o;
+        dpar_ddp *d = NULL;
+        memset(&o, 0, sizeof o);
+        o.params = 3;
+        o.count = count;
+        o.type = DPAR_F32;
+        o.wire_type = wire[k];
+        CHECK_INT(dpar_ddp_make(c, &o, &d, NULL), DPAR_OK);
+        for (int step = 0; step < 2; step++) {
+            int64_t wrong = 0;
+            for (int32_t i = 0; i < 3; i++) {
+                float *g = (float *)dpar_ddp_gradient(d, i, NULL);
+                for (int64_t e = 0; e < count[i]; e++) {
+                    g[e] = step == 0 && i == 2 && e == 3 && c->rank == 0 ? INFINITY : 1.0f;
+                }
+            }
+            CHECK_INT(dpar_ddp_end(d), DPAR_OK);
+            for (int32_t i = 0; i < 3; i++) {
+                const float *g = (const float *)dpar_ddp_gradient(d, i, NULL);
+                for (int64_t e = 0; e < count[i]; e++) {
+                    wrong += step == 0 ? !isnan(g[e]) : !(fabsf(g[e] - 1.0f) < 1e-6f);
+                }
+            }
+            CHECK_INT(wrong, 0);
+        }
+        CHECK_INT(dpar_ddp_free(d), DPAR_OK);
+    }
+}
+
 static dpar_status no_hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int64_t count,
                            int32_t type, dpar_work *work)
 {
@@ -344,6 +380,7 @@ static int everything(dpar_comm *c, void *arg)
         }
     }
     not_a_number(c);
+    not_a_number_in_gaps(c);
     refused(c);
 #ifdef DEVICE_MEMORY
     CHECK(the_device.calls > 0);

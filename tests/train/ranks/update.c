@@ -8,12 +8,15 @@
  *     AdamW (or SGD) say what must happen. A skipped step must change no bit.
  *   - The norm over ranks that hold other parameters, and copies of some of them.
  *   - Lion (Chen et al. 2023) as the caller's own optimizer.
+ *   - Steps that must be rejected on all ranks, also by ranks of other communicators.
  *
  *   update [processes|threads] [ranks]   without arguments: both, 1 to 4 ranks
  *   mpirun -np 4 update                  built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "optimizers.h"
 #include "rank_program.h"
+
+#include <float.h>
 
 enum { UNITS = 3, MOST = 120, STEPS = 9, TRIALS = 60 };
 /* The ways to train: ZeRO-1 on the flat array of a ddp, and the three stages of fsdp. */
@@ -387,7 +390,8 @@ static void model_norm(dpar_comm *c, uint64_t seed)
     if (j.way == FLAT) { /* dpar_ddp_norm: the averages of all ranks */
         backward(&j, part, 1.0, 0.0, 0, 0);
         CHECK_INT(dpar_ddp_norm(j.ddp, &update), DPAR_E_ARG);
-        CHECK(strstr(copies->why.text, "dpar_ddp_norm: a pass is in progress") != NULL);
+        CHECK(strstr(copies->why.text,
+                     "dpar_ddp_norm: gradients are not averages yet (dpar_ddp_end)") != NULL);
         CHECK_INT(dpar_ddp_end(j.ddp), DPAR_OK);
         CHECK_INT(dpar_ddp_norm(j.ddp, &update), DPAR_OK);
         oracle_gradients(&j, part);
@@ -578,6 +582,107 @@ static void disagree(dpar_comm *world, int32_t way, int domain)
 }
 #endif
 
+/* Runs a pass of an fsdp with one unit of 2 elements, whose gradients are 1 and 2. */
+static void small_pass(dpar_fsdp *fsdp, int32_t last)
+{
+    double *g;
+    CHECK_INT(dpar_fsdp_begin(fsdp, last), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(fsdp, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
+    g = (double *)dpar_fsdp_gradient(fsdp, 0, NULL);
+    g[0] += 1.0;
+    g[1] += 2.0;
+    CHECK_INT(dpar_fsdp_reshard(fsdp, 0, DPAR_ACTION_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_ready(fsdp, 0), DPAR_OK);
+    CHECK_INT(dpar_fsdp_end(fsdp), DPAR_OK);
+}
+
+/* Makes such an fsdp, whose weights are 0. */
+static dpar_fsdp *small_fsdp(dpar_comm *c, dpar_comm *replicas)
+{
+    const int64_t count = 2;
+    dpar_fsdp_desc desc;
+    dpar_fsdp *fsdp = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.units = 1;
+    desc.zero = 1;
+    desc.count = &count;
+    desc.type = DPAR_F64;
+    desc.replicas = replicas;
+    desc.optimizer = sgd(0.0);
+    CHECK_INT(dpar_fsdp_make(c, &desc, &fsdp, NULL), DPAR_OK);
+    return fsdp;
+}
+
+/* Returns the sum of this rank's masters. */
+static double small_sum(const dpar_fsdp *fsdp)
+{
+    double sum = 0.0;
+    int64_t n = 0, i;
+    const double *w = (const double *)dpar_fsdp_state(fsdp, DPAR_FSDP_MASTER, 0, &n, NULL);
+    for (i = 0; i < n; i++) {
+        sum += w[i];
+    }
+    return sum;
+}
+
+/* Gradients that are not reduced, numbers that are not finite, and a norm beyond f64 change
+ * nothing. */
+static void not_reduced(dpar_comm *c)
+{
+    dpar_fsdp *fsdp = small_fsdp(c, NULL);
+    dpar_update update;
+    memset(&update, 0, sizeof update);
+    update.rate = 1.0;
+    small_pass(fsdp, 0);
+    CHECK_INT(dpar_fsdp_update(fsdp, &update), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "dpar_fsdp_update: the latest pass was begun with last = 0");
+    CHECK_INT(dpar_fsdp_step(fsdp, 1.0, 1.0), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "dpar_fsdp_step: the latest pass was begun with last = 0");
+    dpar_fsdp_zero(fsdp);
+    CHECK_INT(dpar_fsdp_update(fsdp, &update), DPAR_OK);
+    CHECK_NEAR(update.norm, 0.0, 0.0);
+    small_pass(fsdp, 1);
+    CHECK_INT(dpar_fsdp_step(fsdp, NAN, 1.0), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "dpar_fsdp_step: rate is nan and factor 1, but both must be finite");
+    CHECK_INT(dpar_fsdp_step(fsdp, 1.0, INFINITY), DPAR_E_ARG);
+    update.factor = DBL_MAX;
+    CHECK_INT(dpar_fsdp_update(fsdp, &update), DPAR_SKIPPED);
+    CHECK(small_sum(fsdp) == 0.0);
+    update.factor = 1.0;
+    CHECK_INT(dpar_fsdp_update(fsdp, &update), DPAR_OK);
+    CHECK_NEAR(update.norm, sqrt(5.0), 1e-15);
+    CHECK_INT(dpar_fsdp_free(fsdp), DPAR_OK);
+}
+
+#ifndef USE_MPI
+/* Half of the ranks pass another rate, or one out of its domain. The other half has replicas of
+ * their shards, or other parameters of the same model. All ranks fail at once, and no weight has
+ * changed. */
+static void halves_disagree(dpar_comm *world, int replicas, int domain)
+{
+    const int half = world->size / 2;
+    dpar_comm *c = NULL, *other = NULL;
+    dpar_fsdp *fsdp;
+    dpar_update update;
+    CHECK_INT(dpar_comm_split(world, world->rank / half, world->rank, &c), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, world->rank % half, world->rank, &other), DPAR_OK);
+    fsdp = small_fsdp(c, replicas ? other : NULL);
+    small_pass(fsdp, 1);
+    memset(&update, 0, sizeof update);
+    update.rate = world->rank >= half ? 0.5 : domain ? NAN : 0.25;
+    update.model = replicas ? NULL : other;
+    CHECK_INT(dpar_fsdp_update(fsdp, &update), DPAR_E_MISMATCH);
+    CHECK(strstr(c->why.text, world->rank >= half ? "rate 0.5"
+                              : domain            ? "rate is nan"
+                                                  : "rate 0.25") != NULL);
+    CHECK(small_sum(fsdp) == 0.0);
+    CHECK_INT(dpar_fsdp_begin(fsdp, 1), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_fsdp_free(fsdp), DPAR_OK);
+    (void)dpar_comm_free(c);
+    (void)dpar_comm_free(other);
+}
+#endif
+
 static int everything(dpar_comm *c, void *arg)
 {
     int i;
@@ -596,6 +701,12 @@ static int everything(dpar_comm *c, void *arg)
         disagree(c, i, 1);
 #endif
     }
+    not_reduced(c);
+#ifndef USE_MPI
+    for (i = 0; i < 4 && c->size % 2 == 0; i++) {
+        halves_disagree(c, i / 2, i % 2);
+    }
+#endif
     return failures() > 0;
 }
 
