@@ -23,5 +23,5 @@ done
 try $CC -std=c99 -D_GNU_SOURCE -O1 -DRANK=16 -I. "$work/block4.c" $library -o "$work/program" -lm
 try "$work/program" --ranks 3 > "$work/printed"
 grep -q 'largest error 0.0018$' "$work/printed" || { cat "$work/printed"; exit 1; }
-[ $n -eq 20 ] || { echo "$n runs, expected 20"; exit 1; }
+[ $n -eq 25 ] || { echo "$n runs, expected 25"; exit 1; }
 echo "$((n + 1)) runs, 0 failed"
