@@ -2,11 +2,12 @@
 /* Whole matrices out of shards, and back.
  *
  * A rank packs its pieces, sorted by owner, then by matrix. One all-to-all brings them to the
- * owners, which receive them sorted by sender, then by matrix. With the flat array of a zero1 the
- * pieces of a matrix are then contiguous, because a matrix that is cut is the last one of a share
- * and the first one of the next share. Such a matrix is used in place. With an fsdp, each rank has
- * a piece of almost every matrix, and an owner of several joins the pieces in another place.
- * dpar_matrices_scatter does the same copies in the other direction.
+ * owners, which receive them sorted by sender, then by matrix, and pack their own pieces between
+ * those of lower and higher ranks. With the flat array of a zero1 the pieces of a matrix are then
+ * contiguous, because a matrix that is cut is the last one of a share and the first one of the next
+ * share. Such a matrix is used in place. With an fsdp, each rank has a piece of almost every
+ * matrix, and an owner of several joins the pieces in another place. dpar_matrices_scatter does the
+ * same copies in the other direction.
  *
  * All ranks compute the same owners from the same costs, and know the pieces of all ranks. */
 #include "matrices.h"
@@ -45,9 +46,11 @@ struct dpar_matrices {
     int64_t each;     /* bytes of an element */
     dpari_flat flat;  /* with zero1: how ranks share the gradients */
     dpari_matrix *matrix;
-    double *load;              /* [ranks] cost of the matrices that each rank owns */
-    int64_t *sends, *receives; /* [ranks] elements that are sent to each rank, and received */
-    int64_t *at;               /* [ranks] first element of the next piece, during a walk */
+    double *load; /* [ranks] cost of the matrices that each rank owns */
+    /* [ranks] elements that are sent to each rank and received from it, and the first of them in
+     * its part of `memory`. Own pieces are not sent but packed into the received part. */
+    int64_t *sends, *receives, *sends_at, *receives_at;
+    int64_t *at; /* [ranks] first element of the next piece, during a walk */
     /* The elements that are sent, those that are received, then matrices that are joined. */
     unsigned char *memory;
     int64_t received, joined, end; /* where the second and the third part begin, and the end */
@@ -77,13 +80,11 @@ enum {
 static DPARI_COLD dpar_status dpari_matrices_walk(dpar_matrices *m, int owned, int what)
 {
     const int32_t self = m->comm->rank, size = m->comm->size;
-    const int64_t *counts = owned ? m->receives : m->sends;
-    int64_t at = owned ? m->received : 0;
     dpar_status st = DPAR_OK;
     int32_t rank, k;
     for (rank = 0; rank < size; rank++) {
-        m->at[rank] = at;
-        at += counts[rank];
+        m->at[rank] =
+            owned || rank == self ? m->received + m->receives_at[rank] : m->sends_at[rank];
     }
     for (k = 0; k < m->matrices; k++) {
         dpari_matrix *matrix = &m->matrix[k];
@@ -170,6 +171,8 @@ static DPARI_COLD void dpari_matrices_tables(dpar_matrices *m, dpari_room *room)
     m->load = (double *)dpari_room_take(room, ranks, sizeof *m->load);
     m->sends = (int64_t *)dpari_room_take(room, ranks, sizeof *m->sends);
     m->receives = (int64_t *)dpari_room_take(room, ranks, sizeof *m->receives);
+    m->sends_at = (int64_t *)dpari_room_take(room, ranks, sizeof *m->sends_at);
+    m->receives_at = (int64_t *)dpari_room_take(room, ranks, sizeof *m->receives_at);
     m->at = (int64_t *)dpari_room_take(room, ranks, sizeof *m->at);
 }
 
@@ -202,15 +205,19 @@ static DPARI_COLD void dpari_matrices_plan(dpar_matrices *m)
     const int32_t self = m->comm->rank;
     int32_t rank, k;
     for (k = 0; k < m->matrices; k++) {
-        const int64_t own = dpari_matrices_piece(m, k, self).count;
-        m->sends[m->matrix[k].owner] += own;
-        m->received += own;
+        m->sends[m->matrix[k].owner] += dpari_matrices_piece(m, k, self).count;
         for (rank = 0; rank < m->comm->size && m->matrix[k].owner == self; rank++) {
-            const int64_t count = dpari_matrices_piece(m, k, rank).count;
-            m->receives[rank] += count;
-            m->joined += count;
+            m->receives[rank] += dpari_matrices_piece(m, k, rank).count;
         }
     }
+    m->sends[self] = 0;
+    for (rank = 0; rank < m->comm->size; rank++) {
+        m->sends_at[rank] = m->received;
+        m->received += m->sends[rank];
+        m->receives_at[rank] = m->joined;
+        m->joined += m->receives[rank];
+    }
+    m->receives[self] = 0;
     m->joined += m->received;
     m->end = m->joined;
     (void)dpari_matrices_walk(m, 1, DPARI_MATRICES_PLACE);
@@ -368,7 +375,9 @@ static DPARI_COLD dpar_status dpari_matrices_move(dpar_matrices *m, int back)
     call.in = back ? received : m->memory;
     call.out = back ? m->memory : received;
     call.in_count = back ? m->receives : m->sends;
+    call.in_first = back ? m->receives_at : m->sends_at;
     call.out_count = back ? m->sends : m->receives;
+    call.out_first = back ? m->sends_at : m->receives_at;
     st = dpari_post_alike(m->comm, &call, (uint64_t)back, "dpar_matrices_gather or _scatter", NULL);
     if (st != DPAR_OK) {
         return st;
