@@ -834,6 +834,8 @@ DPAR_API dpar_status dpar_ddp_norm(dpar_ddp *ddp, dpar_update *update);
  *         }
  *         if (status == DPAR_OK) dpar_zero1_gather(zero1);
  *
+ * For optimizers that need whole matrices, such as Muon and Shampoo, see matrices.h.
+ *
  * Each element is updated separately (optimizer.h). The weights therefore differ from those of
  * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
  * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
@@ -999,6 +1001,8 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *         ... updates w[i] with the gradient update.scale * g[i], i < n ...
  *     }
  *     if (status == DPAR_OK) dpar_fsdp_changed(f);
+ *
+ * For optimizers that need whole matrices, such as Muon and Shampoo, see matrices.h.
  *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
