@@ -86,6 +86,8 @@
  *     }
  *     if (status == DPAR_OK) dpar_fsdp_changed(f);
  *
+ * For optimizers that need whole matrices, such as Muon and Shampoo, see matrices.h.
+ *
  * Evaluation. dpar_fsdp_unshard (DPAR_ACTION_FORWARD) and dpar_fsdp_reshard also work outside of a
  * pass. dpar_fsdp_begin may also be called after forward, just before backward.
  *

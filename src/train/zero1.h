@@ -46,6 +46,8 @@
  *         }
  *         if (status == DPAR_OK) dpar_zero1_gather(zero1);
  *
+ * For optimizers that need whole matrices, such as Muon and Shampoo, see matrices.h.
+ *
  * Each element is updated separately (optimizer.h). The weights therefore differ from those of
  * training on one rank only by the rounding of the averages and, with a clip, of the norm. 16-bit
  * weights have no F32 masters here: use optimizer.stochastic, or fsdp.h. */
