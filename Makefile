@@ -162,7 +162,7 @@ $(B)/fem: apps/fem.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/unet: apps/unet.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
+$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h apps/gpt_loops.h apps/gpt_products.h apps/gpt_rows.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
 	$(LINK)
 $(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
 	$(LINK)

@@ -160,6 +160,9 @@ static void *take(trainer *self, int64_t bytes)
     }
     self->registered += bytes;
     self->memory[self->memories++] = memory;
+#ifndef GPT_CUDA
+    gpt_large_pages(memory, bytes);
+#endif
     return memory;
 }
 
