@@ -218,7 +218,8 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t h
     const int64_t width = layer->width, q = layer->heads * width, kv = layer->groups * width;
     const int64_t group = head / (layer->heads / layer->groups) * width;
     const gpt_loops *loops = gpt_loops_here();
-    int64_t i, lo, hi, n;
+    const gpt_real lowest = (gpt_real)-1e30; /* its power is 0 */
+    int64_t i, j, lo, hi, n;
     gpt_attend_keys(call, first + rows - 1, &lo, &n); /* causal: the last row sees farthest */
     gpt_multiply((gpt *)call->user, 0, rows, n, width, 1.0 / sqrt((double)width),
                  (const gpt_real *)call->q + first * q + head * width, q, 0,
@@ -226,12 +227,19 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t h
     for (i = 0; i < rows; i++) {
         gpt_real *lse = (gpt_real *)call->lse + (first + i) * layer->heads + head;
         gpt_attend_keys(call, first + i, &lo, &hi);
-        memset(scores, 0, (size_t)lo * sizeof *scores);
-        memset(scores + hi, 0, (size_t)(n - hi) * sizeof *scores);
-        if (fresh) {
-            *lse = (gpt_real)loops->softmax(hi - lo, scores + lo);
+        for (j = 0; j < lo; j++) {
+            scores[j] = lowest;
+        }
+        for (j = hi; j < n; j++) {
+            scores[j] = lowest;
+        }
+        if (hi == lo) {
+            *lse = fresh ? lowest : *lse;
+            memset(scores, 0, (size_t)n * sizeof *scores);
+        } else if (fresh) {
+            *lse = (gpt_real)loops->softmax(n, scores);
         } else {
-            loops->exps(hi - lo, *lse, scores + lo);
+            loops->exps(n, *lse, scores);
         }
         scores += n;
     }

@@ -181,41 +181,49 @@ GPT_INLINE GPT_TARGET void GPT_NAME(gpt_store)(const GPT_NAME(gpt_lanes) * sum, 
     }
 }
 
-/* Computes c = alpha op(a) op(b) + beta c. */
-static GPT_TARGET void GPT_NAME(gpt_product)(const dpar_matmul *product)
+/* Computes the columns first, first + 1, ... of a tile's width of c, from the packed columns of b:
+ * the products for k, k + 1, ..., k + deep - 1 are added to those for smaller k. */
+static GPT_TARGET void GPT_NAME(gpt_panel)(const dpar_matmul *product, int64_t k, int64_t deep,
+                                           int64_t first, const gpt_real *packed)
 {
-    enum { LINES = GPT_ROWS_OF_TILE, EACH = GPT_LANES_OF_TILE };
-    const gpt_real *a = (const gpt_real *)product->a, *row[LINES];
+    enum { LINES = GPT_ROWS_OF_TILE, EACH = GPT_LANES_OF_TILE, WIDE = GPT_NAME(GPT_COLUMNS) };
+    const int64_t columns = product->n - first < WIDE ? product->n - first : (int64_t)WIDE;
     const int64_t along = product->transpose_a ? 1 : product->lda;
     const int64_t step = product->transpose_a ? product->lda : 1;
+    const gpt_real *a = (const gpt_real *)product->a + k * step, *row[LINES];
     const gpt_real alpha = (gpt_real)product->alpha;
-    gpt_real packed[GPT_DEEP * GPT_NAME(GPT_COLUMNS)], *c = (gpt_real *)product->c;
+    const gpt_real beta = k > 0 ? (gpt_real)1 : (gpt_real)product->beta;
+    const int fresh = k == 0 && !(product->beta < 0.0 || product->beta > 0.0);
+    gpt_real *c = (gpt_real *)product->c + first;
     GPT_NAME(gpt_lanes) sum[LINES * EACH];
-    int64_t k = 0, i, j;
+    int64_t i;
     int line;
+    for (i = 0; i < product->m; i += LINES) {
+        const int64_t lines = product->m - i < LINES ? product->m - i : (int64_t)LINES;
+        for (line = 0; line < LINES; line++) { /* the last row replaces missing ones */
+            const int64_t there = i + (line < lines ? line : lines - 1);
+            row[line] = a + there * along;
+            gpt_prefetch(c, there * product->ldc);
+            gpt_prefetch(c, there * product->ldc + WIDE - 1);
+        }
+        GPT_NAME(gpt_tile)(row, step, packed, deep, sum);
+        for (line = 0; line < lines; line++) {
+            GPT_NAME(gpt_store)
+            (sum + line * EACH, alpha, beta, fresh, c + (i + line) * product->ldc, columns);
+        }
+    }
+}
+
+/* Computes c = alpha op(a) op(b) + beta c. c is not read if beta is 0. */
+static GPT_TARGET void GPT_NAME(gpt_product)(const dpar_matmul *product)
+{
+    gpt_real packed[GPT_DEEP * GPT_NAME(GPT_COLUMNS)];
+    int64_t k = 0, j;
     do {
         const int64_t deep = product->k - k < GPT_DEEP ? product->k - k : (int64_t)GPT_DEEP;
-        const gpt_real beta = k > 0 ? (gpt_real)1 : (gpt_real)product->beta;
-        const int fresh = k == 0 && !(product->beta < 0.0 || product->beta > 0.0);
         for (j = 0; j < product->n; j += GPT_NAME(GPT_COLUMNS)) {
-            const int64_t columns = product->n - j < GPT_NAME(GPT_COLUMNS)
-                                        ? product->n - j
-                                        : (int64_t)GPT_NAME(GPT_COLUMNS);
             GPT_NAME(gpt_pack)(product, k, deep, j, packed);
-            for (i = 0; i < product->m; i += LINES) {
-                const int64_t lines = product->m - i < LINES ? product->m - i : (int64_t)LINES;
-                for (line = 0; line < LINES; line++) { /* the last row replaces missing ones */
-                    const int64_t there = i + (line < lines ? line : lines - 1);
-                    row[line] = a + there * along + k * step;
-                    gpt_prefetch(c, there * product->ldc + j);
-                }
-                GPT_NAME(gpt_tile)(row, step, packed, deep, sum);
-                for (line = 0; line < lines; line++) {
-                    GPT_NAME(gpt_store)
-                    (sum + line * EACH, alpha, beta, fresh, c + (i + line) * product->ldc + j,
-                     columns);
-                }
-            }
+            GPT_NAME(gpt_panel)(product, k, deep, j, packed);
         }
         k += deep;
     } while (k < product->k);

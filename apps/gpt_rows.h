@@ -52,17 +52,43 @@ GPT_INLINE GPT_TARGET void GPT_NAME(gpt_set)(gpt_real *x, int64_t i, int64_t n,
     }
 }
 
-/* The sum of a vector's numbers. */
+/* The sum of a vector's numbers. Halves are added, so that few sums wait for others. */
 GPT_INLINE GPT_TARGET double GPT_NAME(gpt_fold)(GPT_NAME(gpt_lanes) v)
 {
-    gpt_real x[GPT_NAME(GPT_LANES)];
-    double sum = 0.0;
-    int i;
+    enum { LANES = GPT_NAME(GPT_LANES) };
+    gpt_real x[LANES];
+    double sum[LANES];
+    int i, half;
     memcpy(x, &v, sizeof x);
-    for (i = 0; i < GPT_NAME(GPT_LANES); i++) {
-        sum += (double)x[i];
+    GPT_UNROLL
+    for (i = 0; i < LANES; i++) {
+        sum[i] = (double)x[i];
     }
-    return sum;
+    GPT_UNROLL
+    for (half = LANES / 2; half > 0; half /= 2) {
+        GPT_UNROLL
+        for (i = 0; i < half; i++) {
+            sum[i] += sum[i + half];
+        }
+    }
+    return sum[0];
+}
+
+/* The largest of a vector's numbers. */
+GPT_INLINE GPT_TARGET gpt_real GPT_NAME(gpt_largest)(GPT_NAME(gpt_lanes) v)
+{
+    enum { LANES = GPT_NAME(GPT_LANES) };
+    gpt_real x[LANES];
+    int i, half;
+    memcpy(x, &v, sizeof x);
+    GPT_UNROLL
+    for (half = LANES / 2; half > 0; half /= 2) {
+        GPT_UNROLL
+        for (i = 0; i < half; i++) {
+            x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+        }
+    }
+    return x[0];
 }
 
 /* The larger number of each pair. */
@@ -202,17 +228,13 @@ static GPT_TARGET double GPT_NAME(gpt_softmax)(int64_t n, gpt_real *x)
 {
     const gpt_real lowest = (gpt_real)-1e30;
     GPT_NAME(gpt_lanes) large = GPT_NAME(gpt_all)(lowest);
-    gpt_real each[GPT_NAME(GPT_LANES)], most = lowest;
+    gpt_real most;
     double sum = 0.0;
     int64_t i, end;
-    int lane;
     for (i = 0; i < n; i += GPT_NAME(GPT_LANES)) {
         large = GPT_NAME(gpt_larger)(GPT_NAME(gpt_get)(x, i, n, lowest), large);
     }
-    memcpy(each, &large, sizeof each);
-    for (lane = 0; lane < GPT_NAME(GPT_LANES); lane++) {
-        most = each[lane] > most ? each[lane] : most;
-    }
+    most = GPT_NAME(gpt_largest)(large);
     for (i = 0; i < n; i = end) {
         GPT_NAME(gpt_lanes) part = {0};
         end = i + GPT_CHAIN * GPT_NAME(GPT_LANES) < n ? i + GPT_CHAIN * GPT_NAME(GPT_LANES) : n;
