@@ -332,7 +332,7 @@ bench:
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 	sh bench/by_hand.sh 1 || [ $$? -eq 77 ]
 
-performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
+performance: $(B)/strategies $(B)/overlap $(B)/host_kernels $(B)/train_gpt
 	sh bench/comm_speed.sh 5 > docs/records/performance.md.new
 	echo >> docs/records/performance.md.new
 	sed -n '/^## Over MPI/,/^## Halo exchanges/p' docs/records/performance.md | sed '$$d' >> docs/records/performance.md.new
