@@ -164,7 +164,7 @@ $(B)/unet: apps/unet.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/llama: apps/llama.c helpers/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_rates.h apps/train_trace.h $(B)/libdpar.a
+$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h apps/gpt_loops.h apps/gpt_products.h apps/gpt_rows.h helpers/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_rates.h apps/train_trace.h $(B)/libdpar.a
 	$(LINK)
 $(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
 	$(LINK)
@@ -334,7 +334,7 @@ bench:
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 	sh bench/by_hand.sh 1 || [ $$? -eq 77 ]
 
-performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
+performance: $(B)/strategies $(B)/overlap $(B)/host_kernels $(B)/train_gpt
 	sh bench/comm_speed.sh 5 > docs/records/performance.md.new
 	echo >> docs/records/performance.md.new
 	sed -n '/^## Over MPI/,/^## Halo exchanges/p' docs/records/performance.md | sed '$$d' >> docs/records/performance.md.new

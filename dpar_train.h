@@ -10623,7 +10623,7 @@ static DPARI_COLD dpar_status dpari_matrices_move(dpar_matrices *m, int back)
     if (missing != NULL) {
         st = dpari_wrong(&why, "dpar_matrices_%s: call %s before", back ? "scatter" : "gather",
                          missing);
-        return dpari_update_refuse(m->comm, st, &why);
+        return dpari_update_refuse(m->comm, NULL, NULL, st, &why);
     }
     for (u = 0; m->fsdp != NULL && u < m->fsdp->units; u++) {
         if (!m->fsdp->unit[u].frozen) {

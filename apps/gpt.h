@@ -21,7 +21,7 @@
  * batch.shared are in memory that both reach (gpt_open_shared). Only experts make the host wait,
  * because it counts their tokens.
  *
- * Include dpar.h before it. Needs -lm; best with -O3 -march=native. */
+ * Include dpar.h before it. Needs -lm. */
 #ifndef GPT_H
 #define GPT_H
 
@@ -293,48 +293,9 @@ static inline void gpt_apply_weight(gpt *model, int64_t n, int64_t in, int64_t o
 }
 
 /* SwiGLU: gate sigmoid(gate) up. GELU: as GPT-2 has it, with a tanh, written as a sigmoid:
- * up sigmoid(2 c (up + d up^3)). On a device in gpt_real, on the host in f64. */
-#ifdef GPT_CUDA
-#define GPT_FUNCTION __host__ __device__ static inline
-typedef gpt_real gpt_wide;
-#else
-#define GPT_FUNCTION static inline
-typedef double gpt_wide;
-#endif
-#define GPT_GELU_C ((gpt_wide)0.7978845608028654) /* sqrt(2 / pi) */
-#define GPT_GELU_D ((gpt_wide)0.044715)
-
-GPT_FUNCTION gpt_wide gpt_sigmoid(gpt_wide x)
-{
-    return 1 / (1 + exp(-x));
-}
-
-GPT_FUNCTION gpt_real gpt_swiglu(gpt_real gate, gpt_real up)
-{
-    const gpt_wide u = (gpt_wide)up, x = (gpt_wide)gate;
-    return (gpt_real)(gpt_sigmoid(x) * u * x);
-}
-
-GPT_FUNCTION void gpt_swiglu_back(gpt_real gate, gpt_real up, gpt_real dact, gpt_real *dgate,
-                                  gpt_real *dup)
-{
-    const gpt_wide u = (gpt_wide)up, x = (gpt_wide)gate, d = (gpt_wide)dact, s = gpt_sigmoid(x);
-    *dgate = (gpt_real)(d * u * s * (1 + x * (1 - s)));
-    *dup = (gpt_real)(d * x * s);
-}
-
-GPT_FUNCTION gpt_real gpt_gelu(gpt_real up)
-{
-    const gpt_wide u = (gpt_wide)up, c = 2 * GPT_GELU_C;
-    return (gpt_real)(gpt_sigmoid(c * (u + GPT_GELU_D * u * u * u)) * u);
-}
-
-GPT_FUNCTION gpt_real gpt_gelu_back(gpt_real up, gpt_real dact)
-{
-    const gpt_wide u = (gpt_wide)up, d = (gpt_wide)dact, c = 2 * GPT_GELU_C;
-    const gpt_wide s = gpt_sigmoid(c * (u + GPT_GELU_D * u * u * u));
-    return (gpt_real)(d * s * (1 + u * (1 - s) * c * (1 + 3 * GPT_GELU_D * u * u)));
-}
+ * up sigmoid(2 c (up + d up^3)), where c is sqrt(2 / pi). */
+#define GPT_GELU_C 0.7978845608028654
+#define GPT_GELU_D 0.044715
 
 #ifdef GPT_CUDA
 #include "gpt_cuda.h"

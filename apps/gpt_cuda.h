@@ -433,6 +433,37 @@ static inline void gpt_norm_weight(const gpt *model, const double *sum, gpt_real
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
+__host__ __device__ static inline gpt_real gpt_sigmoid(gpt_real x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+__host__ __device__ static inline gpt_real gpt_swiglu(gpt_real gate, gpt_real up)
+{
+    return gpt_sigmoid(gate) * up * gate;
+}
+
+__host__ __device__ static inline void gpt_swiglu_back(gpt_real gate, gpt_real up, gpt_real dact,
+                                                       gpt_real *dgate, gpt_real *dup)
+{
+    const gpt_real s = gpt_sigmoid(gate);
+    *dgate = dact * up * s * (1 + gate * (1 - s));
+    *dup = dact * gate * s;
+}
+
+__host__ __device__ static inline gpt_real gpt_gelu(gpt_real up)
+{
+    const gpt_real c = (gpt_real)(2 * GPT_GELU_C), d = (gpt_real)GPT_GELU_D;
+    return gpt_sigmoid(c * (up + d * up * up * up)) * up;
+}
+
+__host__ __device__ static inline gpt_real gpt_gelu_back(gpt_real up, gpt_real dact)
+{
+    const gpt_real c = (gpt_real)(2 * GPT_GELU_C), d = (gpt_real)GPT_GELU_D;
+    const gpt_real s = gpt_sigmoid(c * (up + d * up * up * up));
+    return dact * s * (1 + up * (1 - s) * c * (1 + 3 * d * up * up));
+}
+
 struct gpt_activation {
     const gpt_real *gate, *up, *dact; /* gate NULL: GELU */
     gpt_real *act, *dgate, *dup;

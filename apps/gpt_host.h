@@ -4,6 +4,12 @@
 #ifndef GPT_HOST_H
 #define GPT_HOST_H
 
+#include "gpt_loops.h"
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 enum { GPT_APART = 0 }; /* 1 if the model's memory is not the host's */
 
 /* Why this configuration is not supported here, or NULL if it is. */
@@ -25,6 +31,23 @@ static inline void *gpt_open_shared(int64_t bytes)
 static inline void gpt_close_shared(void *memory)
 {
     free(memory);
+}
+
+/* Asks the system to use large pages for memory that has not been used yet. Products read and write
+ * columns of matrices, so that with small pages they would often wait for addresses. */
+static inline void gpt_large_pages(void *memory, int64_t bytes)
+{
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const uintptr_t unit = (uintptr_t)1 << 21;
+    const uintptr_t begin = ((uintptr_t)memory + unit - 1) / unit * unit;
+    const uintptr_t end = ((uintptr_t)memory + (uintptr_t)bytes) / unit * unit;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    }
+#else
+    (void)memory;
+    (void)bytes;
+#endif
 }
 
 /* Waits until a device has finished all work; there is none here. */
@@ -57,11 +80,8 @@ static inline void gpt_copy(const gpt *model, gpt_real *to, const gpt_real *from
 static inline void gpt_add(const gpt *model, gpt_real *to, const gpt_real *a, const gpt_real *b,
                            int64_t n)
 {
-    int64_t i;
     (void)model;
-    for (i = 0; i < n; i++) {
-        to[i] = a[i] + b[i];
-    }
+    gpt_loops_here()->add(n, a, b, to);
 }
 
 static inline void gpt_zero(const gpt *model, gpt_real *to, int64_t n)
@@ -95,99 +115,11 @@ static inline void gpt_sum_rows(const gpt *model, gpt_real *table, const gpt_rea
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Plain C for any compiler, with vectors for gcc and clang. */
-#ifdef __GNUC__
-#if defined(__AVX512F__)
-typedef gpt_real gpt_lanes __attribute__((vector_size(64)));
-#elif defined(__AVX__)
-typedef gpt_real gpt_lanes __attribute__((vector_size(32)));
-#else
-typedef gpt_real gpt_lanes __attribute__((vector_size(16)));
-#endif
-#else
-typedef gpt_real gpt_lanes;
-#endif
-enum {
-    GPT_LANES = 2 * (int)(sizeof(gpt_lanes) / sizeof(gpt_real)), /* columns of a tile */
-    GPT_DEEP = 4096 / (int)sizeof(gpt_lanes)                     /* products summed at a time */
-};
-
-/* Packs to[d][j] = op(b)[k + d][j0 + j], with 0 for columns that do not exist. */
-static inline void gpt_pack(const dpar_matmul *product, int64_t k, int64_t deep, int64_t j0,
-                            gpt_real *to)
-{
-    const gpt_real *b = (const gpt_real *)product->b;
-    const int64_t along = product->transpose_b ? product->ldb : 1;
-    const int64_t down = product->transpose_b ? 1 : product->ldb;
-    const int64_t n = product->n - j0 < GPT_LANES ? product->n - j0 : (int64_t)GPT_LANES;
-    int64_t d, j;
-    for (d = 0; d < deep; d++) {
-        for (j = 0; j < GPT_LANES; j++) {
-            to[d * GPT_LANES + j] = j < n ? b[(j0 + j) * along + (k + d) * down] : (gpt_real)0;
-        }
-    }
-}
-
-/* Computes sum[4][GPT_LANES] of four rows of a, whose numbers are `step` apart, with the packed b.
- */
-static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_real *packed,
-                            int64_t deep, gpt_real *sum)
-{
-    gpt_lanes sums[8], left, right;
-    int64_t d, at = 0;
-    memset(sums, 0, sizeof sums);
-    for (d = 0; d < deep; d++) {
-        memcpy(&left, packed, sizeof left);
-        memcpy(&right, packed + GPT_LANES / 2, sizeof right);
-        sums[0] += row[0][at] * left;
-        sums[1] += row[0][at] * right;
-        sums[2] += row[1][at] * left;
-        sums[3] += row[1][at] * right;
-        sums[4] += row[2][at] * left;
-        sums[5] += row[2][at] * right;
-        sums[6] += row[3][at] * left;
-        sums[7] += row[3][at] * right;
-        at += step;
-        packed += GPT_LANES;
-    }
-    memcpy(sum, sums, sizeof sums);
-}
-
 /* The matrix product that layers use. dpar_matmul_host sums in f64, but this one in gpt_real. */
 static inline dpar_status gpt_matmul(void *user, const dpar_matmul *product)
 {
-    const gpt_real *a = (const gpt_real *)product->a, *row[4];
-    const int64_t along = product->transpose_a ? 1 : product->lda;
-    const int64_t step = product->transpose_a ? product->lda : 1;
-    gpt_real packed[GPT_DEEP * GPT_LANES], sum[4 * GPT_LANES], *c = (gpt_real *)product->c;
-    int64_t k = 0, i, j, line, column;
     (void)user;
-    do {
-        const int64_t deep = product->k - k < GPT_DEEP ? product->k - k : (int64_t)GPT_DEEP;
-        const gpt_real alpha = (gpt_real)product->alpha;
-        const gpt_real beta = k > 0 ? (gpt_real)1 : (gpt_real)product->beta;
-        const int fresh = k == 0 && !(product->beta < 0.0 || product->beta > 0.0);
-        for (j = 0; j < product->n; j += GPT_LANES) {
-            const int64_t columns =
-                product->n - j < GPT_LANES ? product->n - j : (int64_t)GPT_LANES;
-            gpt_pack(product, k, deep, j, packed);
-            for (i = 0; i < product->m; i += 4) {
-                const int64_t rows = product->m - i < 4 ? product->m - i : 4;
-                for (line = 0; line < 4; line++) { /* the last row stands for missing ones */
-                    row[line] = a + (i + (line < rows ? line : rows - 1)) * along + k * step;
-                }
-                gpt_tile(row, step, packed, deep, sum);
-                for (line = 0; line < rows; line++) {
-                    gpt_real *to = c + (i + line) * product->ldc + j;
-                    for (column = 0; column < columns; column++) {
-                        to[column] = alpha * sum[line * GPT_LANES + column] +
-                                     (fresh ? (gpt_real)0 : beta * to[column]);
-                    }
-                }
-            }
-        }
-        k += deep;
-    } while (k < product->k);
+    gpt_loops_here()->product(product);
     return DPAR_OK;
 }
 
@@ -209,24 +141,11 @@ static inline void gpt_close_products(gpt *model)
 static inline void gpt_norm_rows(const gpt *model, const gpt_real *x, const gpt_real *scale,
                                  const gpt_real *bias, double *stat, gpt_real *to)
 {
+    const gpt_loops *loops = gpt_loops_here();
     const int64_t n = model->config.width;
-    int64_t i, j;
+    int64_t i;
     for (i = 0; i < model->own; i++) {
-        double mean = 0.0, square = 0.0, inverse;
-        for (j = 0; j < n && model->config.layer_norm; j++) {
-            mean += (double)x[j] / (double)n;
-        }
-        for (j = 0; j < n; j++) {
-            square += ((double)x[j] - mean) * ((double)x[j] - mean);
-        }
-        inverse = 1.0 / sqrt(square / (double)n + 1e-5);
-        stat[2 * i] = mean;
-        stat[2 * i + 1] = inverse;
-        for (j = 0; j < n; j++) {
-            to[i * n + j] = (gpt_real)(((double)x[j] - mean) * inverse) * scale[j] +
-                            (bias != NULL ? bias[j] : (gpt_real)0);
-        }
-        x += n;
+        loops->norm(n, model->config.layer_norm, x + i * n, scale, bias, stat + 2 * i, to + i * n);
     }
 }
 
@@ -236,28 +155,9 @@ static inline void gpt_norm_back(const gpt *model, const gpt_real *x, const gpt_
                                  gpt_real *dx, double *sum)
 {
     const int64_t n = model->config.width;
-    int64_t i, j;
     memset(sum, 0, (size_t)(2 * n) * sizeof *sum);
-    for (i = 0; i < model->own; i++) {
-        const double mean = stat[2 * i], inverse = stat[2 * i + 1];
-        double along = 0.0, level = 0.0;
-        for (j = 0; j < n; j++) {
-            const double unit = ((double)x[j] - mean) * inverse, d = (double)dh[j];
-            sum[j] += d * unit;
-            sum[n + j] += d;
-            along += d * (double)scale[j] * unit / (double)n;
-            level += model->config.layer_norm ? d * (double)scale[j] / (double)n : 0.0;
-        }
-        for (j = 0; j < n; j++) {
-            const double unit = ((double)x[j] - mean) * inverse;
-            const double d = inverse * ((double)dh[j] * (double)scale[j] - level - unit * along);
-            dx[j] = (gpt_real)d + (add != NULL ? add[j] : (gpt_real)0);
-        }
-        x += n;
-        dh += n;
-        dx += n;
-        add += add != NULL ? n : 0;
-    }
+    gpt_loops_here()->norm_back(model->own, n, model->config.layer_norm, x, scale, stat, dh, add,
+                                dx, sum);
 }
 
 static inline void gpt_norm_weight(const gpt *model, const double *sum, gpt_real *dscale,
@@ -277,26 +177,16 @@ static inline void gpt_norm_weight(const gpt *model, const double *sum, gpt_real
 static inline void gpt_activate(const gpt *model, int64_t n, const gpt_real *gate,
                                 const gpt_real *up, gpt_real *act)
 {
-    int64_t i;
     (void)model;
-    for (i = 0; i < n; i++) {
-        act[i] = gate != NULL ? gpt_swiglu(gate[i], up[i]) : gpt_gelu(up[i]);
-    }
+    gpt_loops_here()->activate(n, gate, up, act);
 }
 
 static inline void gpt_activate_back(const gpt *model, int64_t n, const gpt_real *gate,
                                      const gpt_real *up, const gpt_real *dact, gpt_real *dgate,
                                      gpt_real *dup)
 {
-    int64_t i;
     (void)model;
-    for (i = 0; i < n; i++) {
-        if (gate != NULL) {
-            gpt_swiglu_back(gate[i], up[i], dact[i], &dgate[i], &dup[i]);
-        } else {
-            dup[i] = gpt_gelu_back(up[i], dact[i]);
-        }
-    }
+    gpt_loops_here()->activate_back(n, gate, up, dact, dgate, dup);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -327,6 +217,8 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t h
     const dpar_attention_desc *layer = call->layer;
     const int64_t width = layer->width, q = layer->heads * width, kv = layer->groups * width;
     const int64_t group = head / (layer->heads / layer->groups) * width;
+    const gpt_loops *loops = gpt_loops_here();
+    const gpt_real lowest = (gpt_real)-1e30; /* its power is 0 */
     int64_t i, j, lo, hi, n;
     gpt_attend_keys(call, first + rows - 1, &lo, &n); /* causal: the last row sees farthest */
     gpt_multiply((gpt *)call->user, 0, rows, n, width, 1.0 / sqrt((double)width),
@@ -334,21 +226,21 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *call, int64_t h
                  (const gpt_real *)call->k + group, kv, 1, scores, n);
     for (i = 0; i < rows; i++) {
         gpt_real *lse = (gpt_real *)call->lse + (first + i) * layer->heads + head;
-        gpt_real most = (gpt_real)-1e30;
-        double sum = 0.0;
         gpt_attend_keys(call, first + i, &lo, &hi);
-        for (j = lo; j < hi && fresh; j++) {
-            most = scores[j] > most ? scores[j] : most;
+        for (j = 0; j < lo; j++) {
+            scores[j] = lowest;
         }
-        most = fresh ? most : *lse;
-        for (j = 0; j < n; j++) {
-            scores[j] = j >= lo && j < hi ? (gpt_real)exp((double)(scores[j] - most)) : (gpt_real)0;
-            sum += (double)scores[j];
+        for (j = hi; j < n; j++) {
+            scores[j] = lowest;
         }
-        for (j = lo; j < hi && fresh; j++) {
-            scores[j] /= (gpt_real)sum;
+        if (hi == lo) {
+            *lse = fresh ? lowest : *lse;
+            memset(scores, 0, (size_t)n * sizeof *scores);
+        } else if (fresh) {
+            *lse = (gpt_real)loops->softmax(n, scores);
+        } else {
+            loops->exps(n, *lse, scores);
         }
-        *lse = fresh && hi > lo ? (gpt_real)((double)most + log(sum)) : most;
         scores += n;
     }
     return n;
@@ -378,6 +270,7 @@ static inline void gpt_attend_block_back(const dpar_attention_call *call)
     const int64_t width = layer->width, q = layer->heads * width, kv = layer->groups * width;
     gpt_real *scores = ((gpt *)call->user)->scores;
     gpt_real *ds = scores + GPT_ROWS * ((gpt *)call->user)->config.length;
+    const gpt_loops *loops = gpt_loops_here();
     const double scale = 1.0 / sqrt((double)width);
     int64_t head, i, j, rows, n;
     for (head = 0; head < layer->heads; head++) {
@@ -389,10 +282,9 @@ static inline void gpt_attend_block_back(const dpar_attention_call *call)
             n = gpt_attend_rows(call, head, i, rows, 0, scores);
             gpt_multiply((gpt *)call->user, 0, rows, n, width, 1.0, dout, q, 0,
                          (const gpt_real *)call->v + group, kv, 1, ds, n);
-            for (j = 0; j < rows * n; j++) {
-                ds[j] =
-                    scores[j] *
-                    (ds[j] - ((const gpt_real *)call->delta)[(i + j / n) * layer->heads + head]);
+            for (j = 0; j < rows; j++) {
+                loops->slope(n, ((const gpt_real *)call->delta)[(i + j) * layer->heads + head],
+                             scores + j * n, ds + j * n);
             }
             gpt_multiply((gpt *)call->user, 1, rows, width, n, scale, ds, n, 0,
                          (const gpt_real *)call->k + group, kv, 0,

@@ -3,11 +3,11 @@
  * (replicated or sharded: ZeRO 0 to 3), context, tensor, sequence and expert parallelism, on any
  * mesh whose degrees multiply to the number of ranks.
  *
- *   cc -O3 -march=native -DDPAR_IMPLEMENTATION -I. apps/train_gpt.c -o train_gpt -lm
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. apps/train_gpt.c -o train_gpt -lm
  *   ./train_gpt --ranks 8 --pp 2 --dp 2 --tp 2 --sp --zero 3 --schedule zbv
  *   ./train_gpt --pp 2 --cp 2 --experts 4 --ep 2 --check          the same on one rank beside it
  *
- *   mpicc -O3 -march=native -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/train_gpt.c -o train_gpt
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. apps/train_gpt.c -o train_gpt
  *   -lm && mpirun -np 8 ./train_gpt --pp 2 --dp 2 --tp 2
  *
  * The model is in gpt.h: layers, forward and backward, over communicators of tensor, context and
@@ -165,6 +165,9 @@ static void *take(trainer *self, int64_t bytes)
     }
     self->registered += bytes;
     self->memory[self->memories++] = memory;
+#ifndef GPT_CUDA
+    gpt_large_pages(memory, bytes);
+#endif
     return memory;
 }
 

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Compares training strategies with bare collectives, sending while backward computes with doing both in turn, kernels
-# of the host with plain loops, and gradients with PyTorch's DDP over gloo. It runs build/strategies, build/overlap and
-# build/host_kernels, which make builds, and bench/ddp_peer.py, and prints a section of docs/records/performance.md.
+# of the host with plain loops, gradients with PyTorch's DDP over gloo, and apps/train_gpt.c with the same GPT in
+# PyTorch. It runs build/strategies, build/overlap, build/host_kernels and build/train_gpt, which make builds,
+# bench/ddp_peer.py and bench/gpt_peer.py, and prints a section of docs/records/performance.md.
 #
 #   sh bench/strategies.sh [SECONDS [STEPS]]      of each row (default 2), of overlap (default 40)
 #
@@ -15,7 +16,7 @@ esac
 case ${2:-40} in
 *[!0-9]* | 0) echo "strategies: STEPS is '$2'; it has to be a whole number above 0 (--help)" >&2; exit 2 ;;
 esac
-for program in strategies overlap host_kernels; do
+for program in strategies overlap host_kernels train_gpt; do
     [ -x build/$program ] || { echo "strategies: build/$program: not found; make build/$program builds it" >&2; exit 1; }
 done
 seconds=${1:-2} steps=${2:-40}
@@ -85,5 +86,17 @@ us() { awk -F '|' -v name=" $1 " '$2 == name { gsub(/ /, "", $5); print $5 }' bu
     24 262144 25 "$(us 'ddp, 24 x 1 MiB, buckets of 25 MiB')" \
     24 262144 4 "$(us 'ddp, 24 x 1 MiB, buckets of 4 MiB')" \
     600 4096 1 "$(us 'ddp, 600 x 16 KiB, buckets of 1 MiB')"
+status=$?
+[ "$status" -eq 0 ] || [ "$status" -eq 77 ] || exit 1
+cat << 'END'
+
+### A GPT beside PyTorch's
+
+`apps/train_gpt.c`, compiled with -O2, and the same GPT in PyTorch, each in one thread on one core,
+in turns (`bench/gpt_peer.py`): 4 blocks of width 256 with 8 heads, 8 samples of 128 tokens a step
+in micro-batches of 2, clipping, AdamW. ms of a step; below 1 dpar is faster.
+
+END
+"$PYTHON" bench/gpt_peer.py build/train_gpt
 status=$?
 [ "$status" -eq 0 ] || [ "$status" -eq 77 ]

@@ -217,8 +217,9 @@ static double apart(const gpt_real *a, const gpt_real *b, int64_t n)
     return most;
 }
 
-/* Compares products whose depth exceeds one block of the sum with those of the library. */
-static int products(void)
+/* Compares products whose depth exceeds one block of the sum with those of the library, for one
+ * width of vectors. gpt_loops.c tests the other loops and other shapes, in f32. */
+static int products(const gpt_loops *loops)
 {
     enum { MOST = 300 * 41 };
     gpt_real *a = (gpt_real *)fresh(4 * MOST * (int64_t)sizeof(gpt_real)), *b = a + MOST;
@@ -247,7 +248,7 @@ static int products(void)
             c[i] = d[i] = number(3, i);
         }
         p.c = c;
-        bad += gpt_matmul(NULL, &p) != DPAR_OK;
+        loops->product(&p);
         p.c = d;
         bad += dpar_matmul_host(NULL, &p) != DPAR_OK;
         bad += !(apart(c, d, MOST) <= 1e-12);
@@ -520,7 +521,11 @@ static int small_things(dpar_comm *self)
 static int one_rank(dpar_comm *self)
 {
     gpt_config c = plain(2);
-    int bad = products() + attention(70, 70, 0) + attention(66, 70, 7) + attention(70, 41, -40);
+    const int widths[4] = {64, 32, 16, 0};
+    int i, bad = attention(70, 70, 0) + attention(66, 70, 7) + attention(70, 41, -40);
+    for (i = 0; i < 4; i++) {
+        bad += gpt_loops_of(widths[i]) != NULL ? products(gpt_loops_of(widths[i])) : 0;
+    }
     bad += small_things(self) + differences(self, &c, "plain");
     c.layer_norm = c.gelu = 1;
     c.smoothing = 0.1;
