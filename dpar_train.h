@@ -6540,6 +6540,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_up
     const double factor = update->factor > 0.0 ? update->factor : 1.0;
     dpar_why why;
     dpar_status st;
+    int finite;
     hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
     st = dpari_update_add(comm, &squares, dpari_hash_real(hash, factor), what);
     if (st == DPAR_E_MISMATCH && comm->status == st) {
@@ -6555,9 +6556,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_up
     if (st != DPAR_OK) {
         return st;
     }
-    update->norm = factor * (dpari_finite(squares) ? dpari_elements_sqrt(squares) : squares);
+    /* Reads the bits, because many training codes are compiled with -Ofast or -ffast-math, and the
+     * compiler then assumes that comparisons never meet a NaN. */
+    finite = dpari_kern_finite(&squares, 1, DPAR_F64) == 1;
+    update->norm = factor * (finite ? dpari_elements_sqrt(squares) : squares);
     update->scale = factor * dpar_optimizer_clip(update->norm, update->clip);
-    return dpari_finite(squares) ? DPAR_OK : DPAR_SKIPPED;
+    return finite ? DPAR_OK : DPAR_SKIPPED;
 }
 
 /* ==== train/ddp.c ==== */
