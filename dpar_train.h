@@ -1237,7 +1237,8 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
  * rate:   learning rate.
- * factor: gradients are multiplied by it (update->scale).
+ * factor: gradients are multiplied by it (update->scale). It is not a clip, as the last argument of
+ *         dpar_zero1_step is.
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG if a pass is in progress. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *fsdp, double rate, double factor);
