@@ -1294,7 +1294,8 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
  * rate:   learning rate, finite.
- * factor: gradients are multiplied by it (update->scale); finite.
+ * factor: gradients are multiplied by it (update->scale); finite. It is not a clip, as the last
+ *         argument of dpar_zero1_step is.
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG, and does nothing, if a pass is in
  * progress, the latest one was begun with last = 0, or a number is not finite. */
@@ -6823,9 +6824,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_co
         }
         hash = 0; /* other communicators compare only rate, clip and factor */
     }
-    update->norm = factor * (dpari_finite(squares) ? dpari_elements_sqrt(squares) : squares);
+    /* Reads the bits, because many training codes are compiled with -Ofast or -ffast-math, and the
+     * compiler then assumes that comparisons never meet a NaN. */
+    finite = dpari_kern_finite(&squares, 1, DPAR_F64) == 1;
+    update->norm = factor * (finite ? dpari_elements_sqrt(squares) : squares);
     update->scale = factor * dpar_optimizer_clip(update->norm, update->clip);
-    return dpari_finite(update->norm) ? DPAR_OK : DPAR_SKIPPED;
+    return dpari_kern_finite(&update->norm, 1, DPAR_F64) == 1 ? DPAR_OK : DPAR_SKIPPED;
 }
 
 /* ==== train/ddp.c ==== */

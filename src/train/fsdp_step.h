@@ -29,7 +29,8 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *fsdp, dpar_update *update);
 /* Does the second half of dpar_fsdp_update: updates the weights by one step of the optimizer.
  *
  * rate:   learning rate, finite.
- * factor: gradients are multiplied by it (update->scale); finite.
+ * factor: gradients are multiplied by it (update->scale); finite. It is not a clip, as the last
+ *         argument of dpar_zero1_step is.
  *
  * Local. O(elements of the shards). Fails with DPAR_E_ARG, and does nothing, if a pass is in
  * progress, the latest one was begun with last = 0, or a number is not finite. */

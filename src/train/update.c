@@ -12,6 +12,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../host/elements.h"
+#include "../host/kernel.h"
 #include "../host/optimizer.h"
 #include "../host/optimizer_private.h"
 #include "update_private.h"
@@ -151,7 +152,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_co
         }
         hash = 0; /* other communicators compare only rate, clip and factor */
     }
-    update->norm = factor * (dpari_finite(squares) ? dpari_elements_sqrt(squares) : squares);
+    /* Reads the bits, because many training codes are compiled with -Ofast or -ffast-math, and the
+     * compiler then assumes that comparisons never meet a NaN. */
+    finite = dpari_kern_finite(&squares, 1, DPAR_F64) == 1;
+    update->norm = factor * (finite ? dpari_elements_sqrt(squares) : squares);
     update->scale = factor * dpar_optimizer_clip(update->norm, update->clip);
-    return dpari_finite(update->norm) ? DPAR_OK : DPAR_SKIPPED;
+    return dpari_kern_finite(&update->norm, 1, DPAR_F64) == 1 ? DPAR_OK : DPAR_SKIPPED;
 }
