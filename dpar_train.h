@@ -1069,10 +1069,9 @@ typedef struct dpar_fsdp_array {
     /* The address of the pointer that your code uses, such as (void **)&layer->weights. Make copies
      * the first values from there, [slices][count] of desc.type, or sets zeros if your pointer is
      * NULL. Then you may free your array. Each unshard sets your pointer so that slice j begins at
-     * its element j * count, and reshard sets it to NULL. The other slices are not there. If
-     * `weights` is NULL, use dpar_fsdp_set and dpar_fsdp_weight. You keep your pointer until the
-     * fsdp is freed.
-     */
+     * its element j * count, and reshard sets it to NULL. The other slices are not there: if
+     * several are in use at once, your pointer is for the one unsharded last. If `weights` is NULL,
+     * use dpar_fsdp_set and dpar_fsdp_weight. You keep your pointer until the fsdp is freed. */
     void **weights;
     void **gradients; /* the same for gradients: set by unshard in backward, NULL after ready */
     int64_t count;    /* elements of a slice, or of the array if it is not sliced; 0 or more */
@@ -1211,7 +1210,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
  * last: 1 for the last micro-batch of the step.
  *
  * Local and O(units) without resident units. With them it is collective, and costs an all-gather of
- * each one that the pool does not hold already. Fails with DPAR_E_ARG if the previous micro-batch
+ * each one whose weights are not gathered yet. Fails with DPAR_E_ARG if the previous micro-batch
  * has not ended, or with the status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of a unit, waits until they are complete, and requests those of the
@@ -6804,6 +6803,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_co
     const double factor = update->factor > 0.0 ? update->factor : 1.0;
     dpar_why why;
     int32_t k;
+    int finite;
     for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
         dpar_status st = DPAR_OK;
         if (all[k] != NULL) {
@@ -9026,7 +9026,8 @@ DPARI_INTERNAL DPARI_COLD void dpari_fsdp_point(const dpar_fsdp *fsdp, int32_t u
  * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
  * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
  * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
- * if gradients are shards; otherwise each unit keeps the same bucket.
+ * if gradients are shards; otherwise each unit keeps the same bucket. Resident units always keep
+ * their own slot and bucket, outside of the pool.
  *
  * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
  * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that

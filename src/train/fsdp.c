@@ -3,7 +3,8 @@
  * a bucket. With ZeRO-1 and 2 each unit keeps the same slot. With ZeRO-3 there is a pool of
  * prefetch + units_in_use slots: dpar_fsdp_unshard gathers the unit and the next ones in the same
  * direction, into free slots or into the slot whose unit is needed last. Buckets form such a pool
- * if gradients are shards; otherwise each unit keeps the same bucket.
+ * if gradients are shards; otherwise each unit keeps the same bucket. Resident units always keep
+ * their own slot and bucket, outside of the pool.
  *
  * dpar_fsdp_ready posts the reduce-scatter of a bucket. The bucket is free again once its result
  * has been added to the rank's shard. Every collective has the unit as its tag, so that ranks that

@@ -143,10 +143,9 @@ typedef struct dpar_fsdp_array {
     /* The address of the pointer that your code uses, such as (void **)&layer->weights. Make copies
      * the first values from there, [slices][count] of desc.type, or sets zeros if your pointer is
      * NULL. Then you may free your array. Each unshard sets your pointer so that slice j begins at
-     * its element j * count, and reshard sets it to NULL. The other slices are not there. If
-     * `weights` is NULL, use dpar_fsdp_set and dpar_fsdp_weight. You keep your pointer until the
-     * fsdp is freed.
-     */
+     * its element j * count, and reshard sets it to NULL. The other slices are not there: if
+     * several are in use at once, your pointer is for the one unsharded last. If `weights` is NULL,
+     * use dpar_fsdp_set and dpar_fsdp_weight. You keep your pointer until the fsdp is freed. */
     void **weights;
     void **gradients; /* the same for gradients: set by unshard in backward, NULL after ready */
     int64_t count;    /* elements of a slice, or of the array if it is not sliced; 0 or more */
@@ -285,7 +284,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *fsdp);
  * last: 1 for the last micro-batch of the step.
  *
  * Local and O(units) without resident units. With them it is collective, and costs an all-gather of
- * each one that the pool does not hold already. Fails with DPAR_E_ARG if the previous micro-batch
+ * each one whose weights are not gathered yet. Fails with DPAR_E_ARG if the previous micro-batch
  * has not ended, or with the status of a broken communicator. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *fsdp, int32_t last);
 /* Gathers the weights of a unit, waits until they are complete, and requests those of the

@@ -132,6 +132,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_co
     const double factor = update->factor > 0.0 ? update->factor : 1.0;
     dpar_why why;
     int32_t k;
+    int finite;
     for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
         dpar_status st = DPAR_OK;
         if (all[k] != NULL) {

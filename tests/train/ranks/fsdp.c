@@ -26,6 +26,8 @@
 #include "device_memory.h"
 #define dpar_fsdp_make(c, o, f, w) (dpar_status) ON_DEVICE(dpar_fsdp_make(c, o, f, w))
 #define dpar_fsdp_set(f, i, x) (dpar_status) ON_DEVICE(dpar_fsdp_set(f, i, x))
+#define dpar_fsdp_zero(f) (void)ON_DEVICE((dpar_fsdp_zero(f), 0))
+#define dpar_fsdp_begin(f, l) (dpar_status) ON_DEVICE(dpar_fsdp_begin(f, l))
 #define dpar_fsdp_unshard(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_unshard(f, u, d))
 #define dpar_fsdp_reshard(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_reshard(f, u, d))
 #define dpar_fsdp_ready(f, u) (dpar_status) ON_DEVICE(dpar_fsdp_ready(f, u))
