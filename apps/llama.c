@@ -875,6 +875,7 @@ static int run(request *options, source *from)
     print_model(&m);
     count = generate(&m, prompt, steps, text, &seconds);
     if (count < 0) {
+        (void)dpar_barrier(world, NULL); /* no rank ends while another still waits for it */
         return complain("the logits are not finite", NULL);
     }
     print_tokens(text, count, word);
