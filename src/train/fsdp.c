@@ -22,6 +22,7 @@
 #include "../comm/engine.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
+#include "../host/moment_codes.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
 #include "fsdp_place.h"
@@ -119,6 +120,7 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
         if (st != DPAR_OK) {
             return st;
         }
+        unit->flat.shard = dpari_fsdp_shard(&fsdp->desc, unit->flat.total, fsdp->shard->size);
         for (i = first; i < unit->last; i++) {
             fsdp->count[i] = count[i];
             fsdp->home[i] = u;
@@ -134,7 +136,7 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
         unit->fresh = unit->adds = 1;
         shard_at += unit->flat.shard;
         trained_at += unit->frozen ? 0 : unit->flat.shard;
-        key += (uint64_t)unit->flat.total;
+        key += (uint64_t)dpari_moment_whole(dpari_fsdp_moment_type(&fsdp->desc), unit->flat.total);
         first = unit->last;
     }
     for (i = 0; i < fsdp->desc.groups; i++) {
@@ -154,7 +156,8 @@ static dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_why *why)
 /* Allocates the registered memory and divides it into its parts. */
 static dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s, dpar_why *why)
 {
-    const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t moment =
+        dpari_moment_bytes(dpari_fsdp_moment_type(&fsdp->desc), fsdp->trained_sum);
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
@@ -249,6 +252,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
+    if (st == DPAR_OK && comm->mem != NULL && dpari_fsdp_moment_type(&counted.desc) == DPAR_F8) {
+        st = dpari_wrong(why, "fsdp: moment_type is f8, which needs the memory of the host");
+    }
     if (st == DPAR_OK) {
         st = dpari_object_memory(comm, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }

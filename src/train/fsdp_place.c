@@ -8,6 +8,7 @@
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../host/elements.h"
+#include "../host/moment_codes.h"
 #include "../host/optimizer_private.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
@@ -33,6 +34,11 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
     return dpari_optimizer_moment_type(&desc->optimizer, desc->type);
+}
+
+DPARI_INTERNAL int64_t dpari_fsdp_shard(const dpar_fsdp_desc *desc, int64_t total, int32_t shards)
+{
+    return dpari_moment_whole(dpari_fsdp_moment_type(desc), dpari_ceil_div(total, shards));
 }
 
 /* Fills in the defaults of a descriptor. */
@@ -229,7 +235,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards, const dpar_
             return st;
         }
         params += here;
-        total = dpari_ceil_div(total, shards);
+        total = dpari_fsdp_shard(desc, total, shards);
         fsdp->shard_sum += total;
         whole += total * shards;
         fsdp->largest = dpari_most(fsdp->largest, total * shards);
@@ -293,7 +299,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar_fsdp_sizes
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+    s->moments = dpari_moment_bytes(dpari_fsdp_moment_type(desc), fsdp->trained_sum) *
                  dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
@@ -386,7 +392,7 @@ DPARI_INTERNAL unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsdp, int32_t 
 DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
     return fsdp->moment[k] +
-           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+           dpari_moment_bytes(dpari_fsdp_moment_type(&fsdp->desc), fsdp->unit[u].trained_at);
 }
 
 DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
