@@ -4721,7 +4721,8 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
 {
     const dpar_optimizer_piece *p = x->piece;
     if (p == NULL || dpar_optimizer_check(x->optimizer, p->weight_type, &s->moments,
-                                          &s->moment_type, NULL) != DPAR_OK) {
+                                          &s->moment_type, NULL) != DPAR_OK ||
+        s->moment_type == DPAR_F8) {
         return 0;
     }
     if (x->step < 1 || p->count < 0 || !dpari_cuda_is_float(p->gradient_type) ||

@@ -129,7 +129,19 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  * Round such moments stochastically, so that on average they follow the sums above. Rounded to
  * nearest, they would get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is
  * less than half a unit in the last of its 8 bits (2^-9 to 2^-8 of v). Nor does v grow until g g is
- * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m. */
+ * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m.
+ *
+ * Moments may be 8-bit codes (moment_type DPAR_F8), which take 2.03 bytes per element for both.
+ * Blocks of 256 elements have a record of 260 bytes: codes, and an F32 scale, a power of two. A
+ * code has 3 bits of fraction; m has a sign and 4 bits of exponent, v has 5 bits of exponent:
+ *
+ *     value = scale (1 + (code & 7) / 8) 2^(code >> 3), or 0 for code 0
+ *
+ * They are always rounded stochastically, because v would never change if it were rounded to
+ * nearest. The error of one rounding is below 1/8 of the value and 0 on average, except for values
+ * below 2^-14 of the largest m of the block, or 2^-30 of the largest v. Such an m becomes 0 or the
+ * smallest value, on average itself. Such a v becomes the smallest value, but never 0, so that
+ * updates stay bounded. Infinities and NaNs are kept, but their blocks lose the other elements. */
 
 /* Kinds of optimizers. 0 means that none was chosen, which is an error. */
 enum { DPAR_OPTIMIZER_ADAMW = 1, DPAR_OPTIMIZER_SGD };
@@ -143,8 +155,8 @@ typedef struct dpar_optimizer {
      * `seed` (random.h). Weights use the high half of the words of stream t. Moments use stream t +
      * 2^63, m the high half and v the low half. */
     int32_t stochastic;
-    int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 selects BF16
-                            for weights that are not F64 */
+    int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 and DPAR_F8
+                            select BF16 and 8-bit codes, for weights that are not F64 */
     uint64_t seed;       /* of the random numbers for `stochastic` */
     double beta1, beta2, epsilon; /* used by AdamW */
     double momentum;              /* used by SGD */
@@ -161,8 +173,8 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
  * moment_type: set to the type of their elements. May be NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
- * if moments are BF16 but weights F64. beta1, beta2 and momentum must be at least 0 and below 1,
- * decay at least 0, and epsilon above 0. */
+ * if moments are BF16 or F8 but weights F64. beta1, beta2 and momentum must be at least 0 and below
+ * 1, decay at least 0, and epsilon above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
@@ -181,8 +193,12 @@ typedef struct dpar_optimizer_piece {
                     NULL if the optimizer has no such array */
     int32_t weight_type, gradient_type;
     int64_t count;
-    uint64_t index; /* of the first element; selects the random numbers, so that an element gets the
-                       same number however the parameters are divided */
+    /* Index of the first element. It selects the random numbers, so that an element gets the same
+     * number however the parameters are divided. If moments are F8, m and v are arrays of records
+     * of 260 bytes. They begin with the record of the first element's block, and block b has
+     * elements 256 b .. 256 b + 255 of all parameters. A piece may begin and end inside of a block,
+     * but whole blocks are faster and round each moment only once. */
+    uint64_t index;
 } dpar_optimizer_piece;
 /* Updates a piece of the parameters by one step of the optimizer.
  *
@@ -922,6 +938,9 @@ DPAR_API dpar_status dpar_zero1_gather(dpar_zero1 *zero1);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
  *
+ * Moments of type DPAR_F8 are records of 260 bytes (optimizer.h). Their `first` and `count` are in
+ * bytes, and shares are multiples of 256 elements, so that the loop above saves and loads them.
+ *
  * array: 0 selects m of AdamW or the momentum of SGD, 1 selects v of AdamW.
  * first: set to the first element of the share in the flat array, even if there is no such array.
  *        May be NULL.
@@ -1325,7 +1344,8 @@ enum {
  * reports where a parameter is in the shard.
  *
  * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
- * elements: set to the number of elements, including the padding, which is 0. May be NULL.
+ * elements: set to the number of elements, including the padding, which is 0. May be NULL. Moments
+ *           of type DPAR_F8 are records of 260 bytes (optimizer.h), and each byte is an element.
  * type:     set to the type of the elements. May be NULL.
  *
  * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of all ranks of one
@@ -1340,7 +1360,9 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t uni
                                int64_t *elements, int32_t *type);
 /* Describes a unit as an array of one dim on ranks first .. first + ranks - 1, divided like its
  * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
- * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
+ * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements. If
+ * moments have type DPAR_F8, that is rounded up to a multiple of 256 (DPAR_SPLIT_BLOCK_CYCLIC). The
+ * blocks then do not depend on the number of ranks, and a checkpoint is loaded without rounding.
  *
  * For a full checkpoint, gather the shards of each unit and array with dpar_gather, and keep only
  * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.
@@ -2639,6 +2661,38 @@ DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t 
 DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
                                        uint64_t stream, uint64_t index, int32_t shift);
 
+/* ==== host/moment_codes.h ==== */
+
+/* moment_codes - private: the 8-bit codes of an optimizer's moments (moment_type DPAR_F8). A block
+ * of 256 elements is a record of 256 codes and the block's scale. optimizer.h says what a code
+ * means. */
+
+enum { DPARI_MOMENT_BLOCK = 256, DPARI_MOMENT_RECORD = DPARI_MOMENT_BLOCK + 4 };
+
+/* The bits of a code of m without its sign. A code of v has one more, and no sign. */
+enum { DPARI_MOMENT_BITS = 7 };
+
+/* Returns n, rounded up to whole blocks if moments of this type are codes. */
+DPARI_INTERNAL int64_t dpari_moment_whole(int32_t type, int64_t n);
+/* Returns the bytes of n moments, which begin with a block and are rounded up to whole blocks. */
+DPARI_INTERNAL int64_t dpari_moment_bytes(int32_t type, int64_t n);
+/* Returns the bytes from the first moment of a piece that begins at element `index` to element i of
+ * it. If moments are codes, both are the beginnings of the elements' blocks. */
+DPARI_INTERNAL int64_t dpari_moment_at(int32_t type, uint64_t index, int64_t i);
+
+/* The moments of a block: m, which is signed, and v, which is not. */
+typedef struct dpari_moment_block {
+    unsigned char *record[2];
+    float x[2][DPARI_MOMENT_BLOCK + 4]; /* the optimizer's vectors may end beyond the block */
+    int32_t moments;                    /* 1 or 2 */
+} dpari_moment_block;
+/* Computes the values block->x of the records. wide is dpari_cpu_wide. */
+DPARI_INTERNAL void dpari_moment_load(dpari_moment_block *block, int wide);
+/* Stores the values in the records, rounded stochastically. Uses words 8 number .. 8 number + 7 of
+ * a stream (random.h), where `number` is the block's. */
+DPARI_INTERNAL void dpari_moment_store(dpari_moment_block *block, uint64_t seed, uint64_t stream,
+                                       uint64_t number, int wide);
+
 /* ==== host/optimizer_private.h ==== */
 
 /* optimizer_private - private: what zero1 and fsdp need to know of an optimizer that
@@ -3138,6 +3192,9 @@ DPARI_INTERNAL int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc);
 DPARI_INTERNAL int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc);
 /* Returns the type of the optimizer's moments. */
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc);
+/* Returns the elements of a shard of a unit of `total` elements. If moments are 8-bit codes, shards
+ * are whole blocks, so that the blocks do not depend on the number of ranks. */
+DPARI_INTERNAL int64_t dpari_fsdp_shard(const dpar_fsdp_desc *desc, int64_t total, int32_t shards);
 /* Returns the number of parameters of unit u if there are no arrays. */
 DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u);
 /* Returns the number of slices of an array. */
@@ -3430,6 +3487,307 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
     return dpari_random_inverse(dpar_random_uniform(seed, stream, index));
 }
 
+/* ==== host/moment_codes.c ==== */
+
+/* Encodes and decodes the 8-bit codes of an optimizer's moments.
+ *
+ * The codes are chosen so that integer operations on the bits of F32 are enough. A code without its
+ * sign has 3 bits of fraction, below which are 20 bits of an F32's fraction, and 4 or 5 bits of
+ * exponent. The scale is a power of two with the biased exponent `unit`, so
+ *
+ *     bits of the value = (code << 20) + (unit << 23)
+ *
+ * Adding 20 random bits before the last 20 bits are cut off rounds stochastically. Because scales
+ * are powers of two, a value that was decoded is encoded exactly again under another scale, unless
+ * it is too small for that. A piece that ends inside of a block may therefore encode the whole
+ * block. Infinities and NaNs need no special case: their bits, too, have such codes.
+ *
+ * Code e of a block is not byte e of the record. Byte k of the word 8 g + l (32 bits) has element
+ * 32 g + 8 k + l, so that vectors of 8 words need neither be packed nor shuffled. */
+
+DPARI_INTERNAL int64_t dpari_moment_whole(int32_t type, int64_t n)
+{
+    return type == DPAR_F8 ? dpari_ceil_div(n, DPARI_MOMENT_BLOCK) * DPARI_MOMENT_BLOCK : n;
+}
+
+DPARI_INTERNAL int64_t dpari_moment_bytes(int32_t type, int64_t n)
+{
+    return type == DPAR_F8 ? dpari_ceil_div(n, DPARI_MOMENT_BLOCK) * DPARI_MOMENT_RECORD
+                           : n * dpar_type_bytes(type);
+}
+
+DPARI_INTERNAL int64_t dpari_moment_at(int32_t type, uint64_t index, int64_t i)
+{
+    const int64_t skip = (int64_t)(index % DPARI_MOMENT_BLOCK);
+    return type == DPAR_F8 ? (skip + i) / DPARI_MOMENT_BLOCK * DPARI_MOMENT_RECORD
+                           : i * dpar_type_bytes(type);
+}
+
+#if DPARI_LANES_VECTOR
+#define DPARI_MOMENT_INLINE DPARI_LANES_INLINE
+#else
+#define DPARI_MOMENT_INLINE static
+#endif
+
+/* The numbers that encode and decode codes with `bits` bits below the sign. */
+typedef struct dpari_moment_code {
+    uint32_t mask, sign;  /* of the code without sign, and of its sign */
+    uint32_t scale, base; /* unit << 23 and unit << 3 */
+    uint32_t least;       /* bits of the smallest value above 0 */
+    int32_t shift;        /* of the random word */
+    float tiny;           /* the smallest value / 2^16 for m, which may round to 0, or 0 for v */
+} dpari_moment_code;
+
+/* Returns these numbers for a block with a scale. */
+DPARI_MOMENT_INLINE dpari_moment_code dpari_moment_code_of(int32_t bits, uint32_t scale)
+{
+    dpari_moment_code code;
+    code.mask = ((uint32_t)1 << bits) - 1;
+    code.sign = 0x80u & ~code.mask;
+    code.scale = scale;
+    code.base = scale >> 20;
+    code.least = scale + ((uint32_t)1 << 20);
+    code.shift = bits == DPARI_MOMENT_BITS ? 16 : 0;
+    dpari_elements_bits(&code.tiny, &code.least, 4);
+    code.tiny *= bits == DPARI_MOMENT_BITS ? 1.0f / 65536.0f : 0.0f;
+    return code;
+}
+
+/* Stores the scale of a block in its record. top: bits of its largest |x| plus 0xfffff, which
+ * rounds it up to the next code. */
+DPARI_MOMENT_INLINE dpari_moment_code dpari_moment_scale(unsigned char *record, int32_t bits,
+                                                         uint32_t top)
+{
+    const uint32_t most = ((uint32_t)1 << (bits - 3)) - 1, exponent = top >> 23;
+    const uint32_t scale = exponent > most ? (exponent - most) << 23 : 0;
+    dpari_elements_bits(record + DPARI_MOMENT_BLOCK, &scale, 4);
+    return dpari_moment_code_of(bits, scale);
+}
+
+enum { DPARI_MOMENT_LANES = 8 }; /* generators of random words, and words of a group of 32 codes */
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+#if DPARI_LANES_VECTOR
+/* Computes a random word for each element of a block, by 8 generators (xorshift32, Marsaglia 2003)
+ * that begin with random numbers. A word is therefore as evenly distributed as these. */
+DPARI_LANES_INLINE void dpari_moment_words_8(uint32_t *words, const uint32_t *seeds)
+{
+    dpari_lanes_u8 x;
+    int32_t i;
+    dpari_lanes_get(&x, seeds);
+    for (i = 0; i < DPARI_MOMENT_BLOCK; i += DPARI_MOMENT_LANES) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        dpari_lanes_put(words + i, &x);
+    }
+}
+
+/* Sets most to the larger one of most and a. */
+DPARI_LANES_INLINE void dpari_moment_larger_8(dpari_lanes_i8 *most, const dpari_lanes_i8 *a,
+                                              int wide)
+{
+    dpari_lanes_i8 above;
+#if DPARI_LANES_ASM
+    if (wide) {
+        __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(*a));
+        return;
+    }
+#endif
+    (void)wide;
+    above = (dpari_lanes_i8)(*a > *most);
+    *most = (*a & above) | (*most & ~above);
+}
+
+/* Returns the bits of the largest |x| plus 0xfffff. Overwrites room[32]. A local array in its place
+ * would make gcc keep `most` in memory. */
+DPARI_LANES_INLINE uint32_t dpari_moment_top_8(unsigned char *room, const float *x, int wide)
+{
+    dpari_lanes_i8 most = DPARI_LANES_ALL8(0), a;
+    uint32_t one, top = 0;
+    int32_t i;
+    for (i = 0; i < DPARI_MOMENT_BLOCK; i += DPARI_MOMENT_LANES) {
+        dpari_lanes_get(&a, x + i);
+        a = (a & 0x7fffffff) + 0xfffff;
+        dpari_moment_larger_8(&most, &a, wide);
+    }
+    dpari_lanes_put(room, &most);
+    for (i = 0; i < DPARI_MOMENT_LANES; i++) {
+        dpari_elements_bits(&one, room + 4 * i, 4);
+        top = one > top ? one : top;
+    }
+    return top;
+}
+
+/* Adds the codes of 8 elements as byte k of each word of `all`. */
+DPARI_LANES_INLINE void dpari_moment_codes_8(dpari_lanes_u8 *all, const float *x,
+                                             const uint32_t *words, const dpari_moment_code *by,
+                                             int k)
+{
+    dpari_lanes_u8 a, r, code, few, many;
+    dpari_lanes_get(&a, x);
+    dpari_lanes_get(&r, words);
+    *all |= (a >> 24 & by->sign) << 8 * k;
+    a &= 0x7fffffffu;
+    r = r >> by->shift & 0xffffu;
+    code = ((a + (r << 4)) >> 20) - by->base;
+    few = (dpari_lanes_u8)((dpari_lanes_f8)a >
+                           __builtin_convertvector((dpari_lanes_i8)r, dpari_lanes_f8) * by->tiny);
+    many = (dpari_lanes_u8)((dpari_lanes_i8)a > (int32_t)by->least - 1);
+    *all |= ((code & many) | (few & 1u & ~many)) << 8 * k;
+}
+
+DPARI_LANES_INLINE void dpari_moment_encode_8(unsigned char *record, const float *x,
+                                              const uint32_t *words, int32_t bits, int wide)
+{
+    const dpari_moment_code by =
+        dpari_moment_scale(record, bits, dpari_moment_top_8(record, x, wide));
+    int32_t g;
+    for (g = 0; g < DPARI_MOMENT_BLOCK; g += 32) {
+        dpari_lanes_u8 all = DPARI_LANES_ALL8(0);
+        DPARI_FOUR(dpari_moment_codes_8(&all, x + g + 8 * q, words + g + 8 * q, &by, q));
+        dpari_lanes_put(record + g, &all);
+    }
+}
+
+/* Computes the values of 8 elements, whose codes are byte k of each word of `codes`. */
+DPARI_LANES_INLINE void dpari_moment_values_8(float *x, const dpari_lanes_u8 *codes,
+                                              const dpari_moment_code *by, int k)
+{
+    const dpari_lanes_u8 code = *codes >> 8 * k;
+    const dpari_lanes_u8 size = code & by->mask;
+    dpari_lanes_u8 a = (size << 20) + by->scale;
+    a = (a & (dpari_lanes_u8)((dpari_lanes_i8)size > 0)) | (code & by->sign) << 24;
+    dpari_lanes_put(x, &a);
+}
+
+DPARI_LANES_INLINE void dpari_moment_decode_8(float *x, const unsigned char *record,
+                                              const dpari_moment_code *by)
+{
+    int32_t g;
+    for (g = 0; g < DPARI_MOMENT_BLOCK; g += 32) {
+        dpari_lanes_u8 all;
+        dpari_lanes_get(&all, record + g);
+        DPARI_FOUR(dpari_moment_values_8(x + g + 8 * q, &all, by, q));
+    }
+}
+#endif
+
+/* ---- the same, one element after another ----------------------------------------------------- */
+
+#if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
+/* Returns the byte of a record that holds the code of element i. */
+static int32_t dpari_moment_byte(int32_t i)
+{
+    return i / 32 * 32 + i % 8 * 4 + i / 8 % 4;
+}
+
+static void dpari_moment_words_1(uint32_t *words, const uint32_t *seeds)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_MOMENT_BLOCK; i++) {
+        uint32_t x = i < DPARI_MOMENT_LANES ? seeds[i] : words[i - DPARI_MOMENT_LANES];
+        x ^= x << 13;
+        x ^= x >> 17;
+        words[i] = x ^ x << 5;
+    }
+}
+
+static void dpari_moment_encode_1(unsigned char *record, const float *x, const uint32_t *words,
+                                  int32_t bits)
+{
+    dpari_moment_code by;
+    uint32_t a, code, top = 0;
+    float size;
+    int32_t i;
+    for (i = 0; i < DPARI_MOMENT_BLOCK; i++) {
+        dpari_elements_bits(&a, x + i, 4);
+        a = (a & 0x7fffffffu) + 0xfffffu;
+        top = a > top ? a : top;
+    }
+    by = dpari_moment_scale(record, bits, top);
+    for (i = 0; i < DPARI_MOMENT_BLOCK; i++) {
+        const uint32_t r = words[i] >> by.shift & 0xffffu;
+        dpari_elements_bits(&a, x + i, 4);
+        code = a >> 24 & by.sign;
+        a &= 0x7fffffffu;
+        dpari_elements_bits(&size, &a, 4);
+        code |= a >= by.least ? ((a + (r << 4)) >> 20) - by.base : size > (float)r * by.tiny;
+        record[dpari_moment_byte(i)] = (unsigned char)code;
+    }
+}
+
+static void dpari_moment_decode_1(float *x, const unsigned char *record,
+                                  const dpari_moment_code *by)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_MOMENT_BLOCK; i++) {
+        const uint32_t code = record[dpari_moment_byte(i)], size = code & by->mask;
+        const uint32_t a = (size > 0 ? (size << 20) + by->scale : 0) | (code & by->sign) << 24;
+        dpari_elements_bits(x + i, &a, 4);
+    }
+}
+#endif
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/* Defines a function that decodes the moments of a block, or encodes them if seeds is not NULL. */
+#define DPARI_MOMENT_CONVERT(name, lanes, ...)                                                     \
+    static void name(dpari_moment_block *block, const uint32_t *seeds)                             \
+    {                                                                                              \
+        uint32_t words[DPARI_MOMENT_BLOCK], scale;                                                 \
+        int32_t k;                                                                                 \
+        if (seeds != NULL) {                                                                       \
+            dpari_moment_words_##lanes(words, seeds);                                              \
+        }                                                                                          \
+        for (k = 0; k < block->moments; k++) {                                                     \
+            const int32_t bits = DPARI_MOMENT_BITS + k;                                            \
+            if (seeds != NULL) {                                                                   \
+                dpari_moment_encode_##lanes(block->record[k], block->x[k], words, __VA_ARGS__);    \
+            } else {                                                                               \
+                dpari_moment_code by;                                                              \
+                dpari_elements_bits(&scale, block->record[k] + DPARI_MOMENT_BLOCK, 4);             \
+                by = dpari_moment_code_of(bits, scale);                                            \
+                dpari_moment_decode_##lanes(block->x[k], block->record[k], &by);                   \
+            }                                                                                      \
+        }                                                                                          \
+    }
+#if DPARI_LANES_ASKED
+__attribute__((target("avx2"))) DPARI_MOMENT_CONVERT(dpari_moment_wide, 8, bits, 1)
+#endif
+#if DPARI_LANES_VECTOR && !DPARI_LANES_ASKED
+    DPARI_MOMENT_CONVERT(dpari_moment_usual, 8, bits, 0)
+#else
+DPARI_MOMENT_CONVERT(dpari_moment_usual, 1, bits)
+#endif
+
+        static void dpari_moment_convert(dpari_moment_block *block, const uint32_t *seeds, int wide)
+{
+#if DPARI_LANES_ASKED
+    if (wide) {
+        dpari_moment_wide(block, seeds);
+        return;
+    }
+#endif
+    (void)wide;
+    dpari_moment_usual(block, seeds);
+}
+
+DPARI_INTERNAL void dpari_moment_load(dpari_moment_block *block, int wide)
+{
+    dpari_moment_convert(block, NULL, wide);
+}
+
+DPARI_INTERNAL void dpari_moment_store(dpari_moment_block *block, uint64_t seed, uint64_t stream,
+                                       uint64_t number, int wide)
+{
+    uint32_t seeds[DPARI_MOMENT_LANES];
+    dpari_random_block(seed, stream, 2 * number, seeds);
+    dpari_random_block(seed, stream, 2 * number + 1, seeds + 4);
+    dpari_moment_convert(block, seeds, wide);
+}
+
 /* ==== host/optimizer.c ==== */
 
 /* AdamW and SGD. Elements are converted in small parts to f64, updated, and rounded once when they
@@ -3535,8 +3893,9 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
             "(SGD), and the others 0 or 1",
             optimizer->kind, optimizer->nesterov, optimizer->stochastic);
     }
-    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or 0",
+    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16 &&
+        optimizer->moment_type != DPAR_F8) {
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16, f8 or 0",
                            dpar_type_name(optimizer->moment_type));
     }
     if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
@@ -3563,7 +3922,8 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     }
     if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
+            why, "optimizer: moment_type is %s, but weights are f64, which need f64 moments",
+            dpar_type_name(optimizer->moment_type));
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(optimizer);
@@ -3852,6 +4212,9 @@ __attribute__((target("avx2"))) DPARI_OPTIM_UPDATE(dpari_optim_wide, 1)
     dpari_optim_usual(optimizer, now, p, type, n);
 }
 
+/* Added to the streams of random numbers for moments. Those for weights never reach it. */
+#define DPARI_OPTIM_MOMENTS (UINT64_C(1) << 63)
+
 /* The arrays that are stored, for dpari_optim_store. */
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
@@ -3861,9 +4224,8 @@ static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim
                               int32_t what, void *to, int32_t type, const double *from, int64_t i,
                               int64_t n)
 {
-    const uint64_t other = UINT64_C(1)
-                           << 63; /* added to streams of moments; weights never reach it */
-    const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
+    const uint64_t stream =
+        (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : DPARI_OPTIM_MOMENTS);
     float f[DPARI_ELEMENTS];
     if (type != DPAR_BF16 || !optimizer->stochastic) {
         dpari_elements_store(to, from, i, n, type);
@@ -3906,6 +4268,76 @@ static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_o
     return n;
 }
 
+/* Loads n elements from element i on as F32. */
+static void dpari_optim_load(float *to, const void *from, int64_t i, int64_t n, int32_t type)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    if (type == DPAR_F32) {
+        dpari_kern_copy(to, at, 4 * n, 0);
+    } else {
+        dpari_kern_convert(to, DPAR_F32, at, type, n);
+    }
+}
+
+/* Updates weights whose moments are 8-bit codes, one block after another. Weights and gradients of
+ * other types than F32 are converted to it. In a block of which the piece has only a part, the
+ * other moments keep their values. */
+static void dpari_optim_coded(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                              const dpar_optimizer_piece *p, int32_t moments)
+{
+    enum { BLOCK = DPARI_MOMENT_BLOCK };
+    const int64_t each = dpar_type_bytes(p->weight_type);
+    const int64_t skip = (int64_t)(p->index % BLOCK);
+    float w[BLOCK] = {0.0f}, g[BLOCK] = {0.0f}, after[2][4];
+    dpari_moment_block block;
+    dpari_optim_arrays all;
+    int64_t i, n;
+    int32_t k;
+    dpari_zero(&block, sizeof block);
+    block.moments = moments;
+    for (i = 0; i < p->count; i += n) {
+        const int64_t lo = i == 0 ? skip : 0;
+        const int64_t record = dpari_moment_at(DPAR_F8, p->index, i);
+        unsigned char *const weight = (unsigned char *)p->weight + i * each;
+        n = dpari_least(BLOCK - lo, p->count - i);
+        block.record[0] = (unsigned char *)p->m + record;
+        block.record[1] = moments > 1 ? (unsigned char *)p->v + record : NULL;
+        dpari_moment_load(&block, now->wide);
+        all.w = w;
+        all.g = g;
+        all.m = block.x[0] + lo;
+        all.v = block.x[1] + lo;
+        if (n == BLOCK && p->weight_type == DPAR_F32) {
+            all.w = weight;
+        } else {
+            dpari_optim_load(w, p->weight, i, n, p->weight_type);
+        }
+        if (n == BLOCK && p->gradient_type == DPAR_F32 && now->factor != 0.0) {
+            all.g = (const float *)p->gradient + i;
+        } else if (now->factor != 0.0) {
+            dpari_optim_load(g, p->gradient, i, n, p->gradient_type);
+        }
+        for (k = 0; k < 2; k++) {
+            dpari_kern_copy(after[k], block.x[k] + lo + n, sizeof after[k], 0);
+        }
+        /* also updates up to 3 elements after n */
+        dpari_optim_update(optimizer, now, &all, DPAR_F32, (n + 3) / 4 * 4);
+        for (k = 0; k < 2; k++) {
+            dpari_kern_copy(block.x[k] + lo + n, after[k], sizeof after[k], 0);
+        }
+        dpari_moment_store(&block, optimizer->seed, (uint64_t)now->t + DPARI_OPTIM_MOMENTS,
+                           (p->index + (uint64_t)i) / BLOCK, now->wide);
+        if (all.w == w && p->weight_type == DPAR_BF16 && optimizer->stochastic) {
+            dpari_random_round(weight, w, n, optimizer->seed, (uint64_t)now->t,
+                               p->index + (uint64_t)i, 16);
+        } else if (all.w == w && p->weight_type != DPAR_F32) {
+            dpari_kern_convert(weight, p->weight_type, w, DPAR_F32, n);
+        } else if (all.w == w) {
+            dpari_kern_copy(weight, w, 4 * n, 0);
+        }
+    }
+}
+
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
                                          const dpar_optimizer_piece *p, int64_t t, double rate,
                                          double factor)
@@ -3931,6 +4363,10 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.t = t;
     now.index = p->index;
     now.wide = DPARI_LANES_ASKED && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
+    if (type == DPAR_F8 && moments > 0) {
+        dpari_optim_coded(optimizer, &now, p, moments);
+        return DPAR_OK;
+    }
     blocks.w = w;
     blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;
@@ -5383,25 +5819,28 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Updates weights that are stored in two halves. Joins DPARI_ELEMENTS weights at a time to F32. */
+/* Updates weights that are stored in two halves. Joins at most DPARI_MOMENT_BLOCK weights at a time
+ * to F32, and not weights of different blocks of 8-bit moments. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
     uint16_t *high = (uint16_t *)all->weight;
-    float w[DPARI_ELEMENTS];
+    float w[DPARI_MOMENT_BLOCK];
     int32_t type = 0;
     dpar_status st = dpar_optimizer_check(o->optimizer, DPAR_F32, NULL, &type, NULL);
-    const int64_t moment = dpar_type_bytes(type);
+    dpar_optimizer_piece p = *all;
     int64_t i;
-    for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
-        dpar_optimizer_piece p = *all;
-        p.count = dpari_least(DPARI_ELEMENTS, all->count - i);
+    for (i = 0; i < all->count && st == DPAR_OK; i += p.count) {
+        const int64_t moment = dpari_moment_at(type, all->index, i);
+        p.index = all->index + (uint64_t)i;
+        p.count = dpari_least(DPARI_MOMENT_BLOCK - (int64_t)(p.index % DPARI_MOMENT_BLOCK),
+                              all->count - i);
         p.weight = w;
         p.weight_type = DPAR_F32;
         p.gradient = (const unsigned char *)all->gradient + i * size;
-        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
-        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
+        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + moment;
+        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + moment;
         dpari_mem_join(w, high + i, o->remainder + i, p.count);
         st = dpar_optimizer_step(o->optimizer, &p, o->step, o->rate, factor);
         dpari_mem_halve(high + i, o->remainder + i, w, p.count);
@@ -8046,6 +8485,10 @@ static DPARI_COLD dpar_status dpari_zero1_check_desc(const dpar_ddp *ddp, dpari_
     if (status != DPAR_OK) {
         return status;
     }
+    if (ddp->comm->mem != NULL && g->moment_type == DPAR_F8) {
+        return dpari_wrong(
+            why, "dpar_zero1_make: moment_type is f8, which needs the memory of the host");
+    }
     return dpari_zero1_check_groups(ddp, desc, why);
 }
 
@@ -8093,7 +8536,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero
     for (i = 0; i < desc->groups; i++) {
         zero1->group[i] = desc->group[i];
     }
-    zero1->share = dpari_ceil_div(ddp->elements, ranks);
+    zero1->share = dpari_moment_whole(zero1->moments > 0 ? zero1->moment_type : DPAR_TYPE_NONE,
+                                      dpari_ceil_div(ddp->elements, ranks));
     for (i = 0; i < ranks; i++) {
         zero1->count[i] =
             dpari_least(zero1->share, ddp->elements - dpari_least(ddp->elements, zero1->share * i));
@@ -8105,7 +8549,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero
 static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
-    const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
+    const int64_t each = dpari_moment_bytes(zero1->moment_type, zero1->count[comm->rank]);
     void *memory = NULL;
     dpar_status status = dpari_ddp_pin(zero1->ddp);
     if (status != DPAR_OK || zero1->moments == 0) {
@@ -8193,6 +8637,14 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
     if (type != NULL) {
         *type = zero1->moment_type;
     }
+    if (zero1->moment_type == DPAR_F8) { /* bytes of the records */
+        if (first != NULL) {
+            *first = dpari_moment_bytes(DPAR_F8, *first);
+        }
+        if (count != NULL) {
+            *count = dpari_moment_bytes(DPAR_F8, *count);
+        }
+    }
     return zero1->moment[array];
 }
 
@@ -8205,7 +8657,7 @@ static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_
 {
     const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
-    const int64_t moment = in_share * dpar_type_bytes(zero1->moment_type);
+    const int64_t moment = dpari_moment_at(zero1->moment_type, 0, in_share);
     dpar_optimizer optimizer = *call->optimizer;
     dpar_mem_optimize update = *call;
     dpar_optimizer_piece p;
@@ -8395,6 +8847,11 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
     return dpari_optimizer_moment_type(&desc->optimizer, desc->type);
+}
+
+DPARI_INTERNAL int64_t dpari_fsdp_shard(const dpar_fsdp_desc *desc, int64_t total, int32_t shards)
+{
+    return dpari_moment_whole(dpari_fsdp_moment_type(desc), dpari_ceil_div(total, shards));
 }
 
 /* Fills in the defaults of a descriptor. */
@@ -8677,7 +9134,7 @@ static DPARI_COLD dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards,
             return st;
         }
         params += here;
-        total = dpari_ceil_div(total, shards);
+        total = dpari_fsdp_shard(desc, total, shards);
         fsdp->shard_sum += total;
         whole += total * shards;
         fsdp->residents += resident;
@@ -8746,7 +9203,7 @@ static DPARI_COLD void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+    s->moments = dpari_moment_bytes(dpari_fsdp_moment_type(desc), fsdp->trained_sum) *
                  dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
@@ -8849,6 +9306,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_w
         if (st != DPAR_OK) {
             return st;
         }
+        unit->flat.shard = dpari_fsdp_shard(&fsdp->desc, unit->flat.total, fsdp->shard->size);
         unit->frozen = dpari_fsdp_flag(fsdp->desc.frozen, u);
         unit->resident = dpari_fsdp_flag(fsdp->desc.resident, u);
         unit->shard_at = shard_at;
@@ -8858,7 +9316,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_w
         unit->fresh = unit->adds = 1;
         shard_at += unit->flat.shard;
         trained_at += unit->frozen ? 0 : unit->flat.shard;
-        key += (uint64_t)unit->flat.total;
+        key += (uint64_t)dpari_moment_whole(dpari_fsdp_moment_type(&fsdp->desc), unit->flat.total);
     }
     for (i = 0; i < fsdp->desc.groups; i++) {
         fsdp->group[i] = fsdp->desc.group[i];
@@ -8930,7 +9388,7 @@ DPARI_INTERNAL DPARI_COLD unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsd
 DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
     return fsdp->moment[k] +
-           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+           dpari_moment_bytes(dpari_fsdp_moment_type(&fsdp->desc), fsdp->unit[u].trained_at);
 }
 
 DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)
@@ -9107,7 +9565,8 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 static DPARI_COLD dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s,
                                                   dpar_why *why)
 {
-    const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t moment =
+        dpari_moment_bytes(dpari_fsdp_moment_type(&fsdp->desc), fsdp->trained_sum);
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
@@ -9208,6 +9667,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
+    if (st == DPAR_OK && comm->mem != NULL && dpari_fsdp_moment_type(&counted.desc) == DPAR_F8) {
+        st = dpari_wrong(why, "fsdp: moment_type is f8, which needs the memory of the host");
+    }
     if (st == DPAR_OK) {
         st = dpari_fsdp_check_arrays(&counted, why);
     }
@@ -10022,7 +10484,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *u
 static dpar_status dpari_fsdp_step_range(dpar_fsdp *fsdp, int32_t u, int32_t group, int64_t lo,
                                          int64_t hi, const dpar_mem_optimize *step)
 {
-    const int64_t in_moment = lo * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t in_moment = dpari_moment_at(dpari_fsdp_moment_type(&fsdp->desc), 0, lo);
     const int32_t moments = dpari_optimizer_moments(&fsdp->desc.optimizer);
     dpar_optimizer optimizer = fsdp->desc.optimizer;
     dpar_mem_optimize call = *step;
@@ -10160,6 +10622,9 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, 
     }
     if (elements != NULL) {
         *elements = there ? fsdp->unit[unit].flat.shard : 0;
+        if (of_type == DPAR_F8) { /* bytes of the records */
+            *elements = dpari_moment_bytes(DPAR_F8, *elements);
+        }
     }
     if (type != NULL) {
         *type = of_type;
@@ -10185,6 +10650,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
         return st;
     }
     mesh.first_rank = first;
+    if (dpari_fsdp_moment_type(&fsdp->desc) == DPAR_F8) {
+        const int64_t shard = dpari_fsdp_shard(&fsdp->desc, fsdp->unit[unit].flat.total, ranks);
+        cut = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, dpari_most(1, shard));
+    }
     return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[unit].flat.total, &cut, why);
 }
 
@@ -10235,14 +10704,16 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array
     }
     st = dpari_do_wait(fsdp->shard); /* the zeros must be written before the callback writes */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
+        const int64_t first = dpari_moment_bytes(type, t.theirs[0]) / each;
+        const int64_t part = dpari_moment_bytes(type, t.extent[0]) / each;
         const dpar_status got =
-            read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+            read(ctx, array, u, t.peer, first, part, at + dpari_moment_bytes(type, t.mine[0]));
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
             st = dpari_say(
                 got, why,
                 "dpar_fsdp_load: the callback failed to read %ld elements of array %d of unit %d "
                 "that rank %d saved",
-                t.extent[0], array, u, t.peer);
+                part, array, u, t.peer);
         }
     }
     return st;

@@ -11,6 +11,7 @@
 #include "layers_norm.h"
 #include "layers_private.h"
 #include "mem_private.h"
+#include "moment_codes.h"
 #include "random_private.h"
 #include "vector_loops.h"
 
@@ -103,25 +104,28 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Updates weights that are stored in two halves. Joins DPARI_ELEMENTS weights at a time to F32. */
+/* Updates weights that are stored in two halves. Joins at most DPARI_MOMENT_BLOCK weights at a time
+ * to F32, and not weights of different blocks of 8-bit moments. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
     uint16_t *high = (uint16_t *)all->weight;
-    float w[DPARI_ELEMENTS];
+    float w[DPARI_MOMENT_BLOCK];
     int32_t type = 0;
     dpar_status st = dpar_optimizer_check(o->optimizer, DPAR_F32, NULL, &type, NULL);
-    const int64_t moment = dpar_type_bytes(type);
+    dpar_optimizer_piece p = *all;
     int64_t i;
-    for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
-        dpar_optimizer_piece p = *all;
-        p.count = dpari_least(DPARI_ELEMENTS, all->count - i);
+    for (i = 0; i < all->count && st == DPAR_OK; i += p.count) {
+        const int64_t moment = dpari_moment_at(type, all->index, i);
+        p.index = all->index + (uint64_t)i;
+        p.count = dpari_least(DPARI_MOMENT_BLOCK - (int64_t)(p.index % DPARI_MOMENT_BLOCK),
+                              all->count - i);
         p.weight = w;
         p.weight_type = DPAR_F32;
         p.gradient = (const unsigned char *)all->gradient + i * size;
-        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + i * moment;
-        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + i * moment;
+        p.m = all->m == NULL ? NULL : (unsigned char *)all->m + moment;
+        p.v = all->v == NULL ? NULL : (unsigned char *)all->v + moment;
         dpari_mem_join(w, high + i, o->remainder + i, p.count);
         st = dpar_optimizer_step(o->optimizer, &p, o->step, o->rate, factor);
         dpari_mem_halve(high + i, o->remainder + i, w, p.count);

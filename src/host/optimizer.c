@@ -9,6 +9,7 @@
 #include "../base/type.h"
 #include "cpu.h"
 #include "elements.h"
+#include "moment_codes.h"
 #include "optimizer_private.h"
 #include "random_private.h"
 #include "vectors.h"
@@ -112,8 +113,9 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
             "(SGD), and the others 0 or 1",
             optimizer->kind, optimizer->nesterov, optimizer->stochastic);
     }
-    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or 0",
+    if (optimizer->moment_type != DPAR_TYPE_NONE && optimizer->moment_type != DPAR_BF16 &&
+        optimizer->moment_type != DPAR_F8) {
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16, f8 or 0",
                            dpar_type_name(optimizer->moment_type));
     }
     if (!(optimizer->decay >= 0.0) || !dpari_finite(optimizer->decay)) {
@@ -140,7 +142,8 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *optim
     }
     if (optimizer->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moment_type is bf16, but weights are f64, which need f64 moments");
+            why, "optimizer: moment_type is %s, but weights are f64, which need f64 moments",
+            dpar_type_name(optimizer->moment_type));
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(optimizer);
@@ -429,6 +432,9 @@ __attribute__((target("avx2"))) DPARI_OPTIM_UPDATE(dpari_optim_wide, 1)
     dpari_optim_usual(optimizer, now, p, type, n);
 }
 
+/* Added to the streams of random numbers for moments. Those for weights never reach it. */
+#define DPARI_OPTIM_MOMENTS (UINT64_C(1) << 63)
+
 /* The arrays that are stored, for dpari_optim_store. */
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
@@ -438,9 +444,8 @@ static void dpari_optim_store(const dpar_optimizer *optimizer, const dpari_optim
                               int32_t what, void *to, int32_t type, const double *from, int64_t i,
                               int64_t n)
 {
-    const uint64_t other = UINT64_C(1)
-                           << 63; /* added to streams of moments; weights never reach it */
-    const uint64_t stream = (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : other);
+    const uint64_t stream =
+        (uint64_t)now->t + (what == DPARI_OPTIM_WEIGHT ? 0 : DPARI_OPTIM_MOMENTS);
     float f[DPARI_ELEMENTS];
     if (type != DPAR_BF16 || !optimizer->stochastic) {
         dpari_elements_store(to, from, i, n, type);
@@ -483,6 +488,76 @@ static int64_t dpari_optim_direct(const dpar_optimizer *optimizer, const dpari_o
     return n;
 }
 
+/* Loads n elements from element i on as F32. */
+static void dpari_optim_load(float *to, const void *from, int64_t i, int64_t n, int32_t type)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    if (type == DPAR_F32) {
+        dpari_kern_copy(to, at, 4 * n, 0);
+    } else {
+        dpari_kern_convert(to, DPAR_F32, at, type, n);
+    }
+}
+
+/* Updates weights whose moments are 8-bit codes, one block after another. Weights and gradients of
+ * other types than F32 are converted to it. In a block of which the piece has only a part, the
+ * other moments keep their values. */
+static void dpari_optim_coded(const dpar_optimizer *optimizer, const dpari_optim_now *now,
+                              const dpar_optimizer_piece *p, int32_t moments)
+{
+    enum { BLOCK = DPARI_MOMENT_BLOCK };
+    const int64_t each = dpar_type_bytes(p->weight_type);
+    const int64_t skip = (int64_t)(p->index % BLOCK);
+    float w[BLOCK] = {0.0f}, g[BLOCK] = {0.0f}, after[2][4];
+    dpari_moment_block block;
+    dpari_optim_arrays all;
+    int64_t i, n;
+    int32_t k;
+    dpari_zero(&block, sizeof block);
+    block.moments = moments;
+    for (i = 0; i < p->count; i += n) {
+        const int64_t lo = i == 0 ? skip : 0;
+        const int64_t record = dpari_moment_at(DPAR_F8, p->index, i);
+        unsigned char *const weight = (unsigned char *)p->weight + i * each;
+        n = dpari_least(BLOCK - lo, p->count - i);
+        block.record[0] = (unsigned char *)p->m + record;
+        block.record[1] = moments > 1 ? (unsigned char *)p->v + record : NULL;
+        dpari_moment_load(&block, now->wide);
+        all.w = w;
+        all.g = g;
+        all.m = block.x[0] + lo;
+        all.v = block.x[1] + lo;
+        if (n == BLOCK && p->weight_type == DPAR_F32) {
+            all.w = weight;
+        } else {
+            dpari_optim_load(w, p->weight, i, n, p->weight_type);
+        }
+        if (n == BLOCK && p->gradient_type == DPAR_F32 && now->factor != 0.0) {
+            all.g = (const float *)p->gradient + i;
+        } else if (now->factor != 0.0) {
+            dpari_optim_load(g, p->gradient, i, n, p->gradient_type);
+        }
+        for (k = 0; k < 2; k++) {
+            dpari_kern_copy(after[k], block.x[k] + lo + n, sizeof after[k], 0);
+        }
+        /* also updates up to 3 elements after n */
+        dpari_optim_update(optimizer, now, &all, DPAR_F32, (n + 3) / 4 * 4);
+        for (k = 0; k < 2; k++) {
+            dpari_kern_copy(block.x[k] + lo + n, after[k], sizeof after[k], 0);
+        }
+        dpari_moment_store(&block, optimizer->seed, (uint64_t)now->t + DPARI_OPTIM_MOMENTS,
+                           (p->index + (uint64_t)i) / BLOCK, now->wide);
+        if (all.w == w && p->weight_type == DPAR_BF16 && optimizer->stochastic) {
+            dpari_random_round(weight, w, n, optimizer->seed, (uint64_t)now->t,
+                               p->index + (uint64_t)i, 16);
+        } else if (all.w == w && p->weight_type != DPAR_F32) {
+            dpari_kern_convert(weight, p->weight_type, w, DPAR_F32, n);
+        } else if (all.w == w) {
+            dpari_kern_copy(weight, w, 4 * n, 0);
+        }
+    }
+}
+
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
                                          const dpar_optimizer_piece *p, int64_t t, double rate,
                                          double factor)
@@ -508,6 +583,10 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *optimizer,
     now.t = t;
     now.index = p->index;
     now.wide = DPARI_LANES_ASKED && p->count >= DPARI_OPTIM_ASKS ? dpari_cpu_wide() : 0;
+    if (type == DPAR_F8 && moments > 0) {
+        dpari_optim_coded(optimizer, &now, p, moments);
+        return DPAR_OK;
+    }
     blocks.w = w;
     blocks.g = g; /* stays zero if factor is 0, because NaN and infinity times 0 would be NaN */
     blocks.m = moments > 0 ? m : NULL;

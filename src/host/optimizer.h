@@ -24,7 +24,19 @@
  * Round such moments stochastically, so that on average they follow the sums above. Rounded to
  * nearest, they would get stuck. With beta2 = 0.999, v never falls, because a thousandth of v is
  * less than half a unit in the last of its 8 bits (2^-9 to 2^-8 of v). Nor does v grow until g g is
- * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m. */
+ * 3 to 5 times v. With beta1 = 0.9, m does not change while g is within 2 to 4 % of m.
+ *
+ * Moments may be 8-bit codes (moment_type DPAR_F8), which take 2.03 bytes per element for both.
+ * Blocks of 256 elements have a record of 260 bytes: codes, and an F32 scale, a power of two. A
+ * code has 3 bits of fraction; m has a sign and 4 bits of exponent, v has 5 bits of exponent:
+ *
+ *     value = scale (1 + (code & 7) / 8) 2^(code >> 3), or 0 for code 0
+ *
+ * They are always rounded stochastically, because v would never change if it were rounded to
+ * nearest. The error of one rounding is below 1/8 of the value and 0 on average, except for values
+ * below 2^-14 of the largest m of the block, or 2^-30 of the largest v. Such an m becomes 0 or the
+ * smallest value, on average itself. Such a v becomes the smallest value, but never 0, so that
+ * updates stay bounded. Infinities and NaNs are kept, but their blocks lose the other elements. */
 #ifndef DPARI_HOST_OPTIMIZER_H
 #define DPARI_HOST_OPTIMIZER_H
 
@@ -42,8 +54,8 @@ typedef struct dpar_optimizer {
      * `seed` (random.h). Weights use the high half of the words of stream t. Moments use stream t +
      * 2^63, m the high half and v the low half. */
     int32_t stochastic;
-    int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 selects BF16
-                            for weights that are not F64 */
+    int32_t moment_type; /* 0 selects F64 for F64 weights and F32 for others; DPAR_BF16 and DPAR_F8
+                            select BF16 and 8-bit codes, for weights that are not F64 */
     uint64_t seed;       /* of the random numbers for `stochastic` */
     double beta1, beta2, epsilon; /* used by AdamW */
     double momentum;              /* used by SGD */
@@ -60,8 +72,8 @@ DPAR_API void dpar_optimizer_init(dpar_optimizer *optimizer, int32_t kind);
  * moment_type: set to the type of their elements. May be NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG if a kind, flag, type or number is outside of its domain, or
- * if moments are BF16 but weights F64. beta1, beta2 and momentum must be at least 0 and below 1,
- * decay at least 0, and epsilon above 0. */
+ * if moments are BF16 or F8 but weights F64. beta1, beta2 and momentum must be at least 0 and below
+ * 1, decay at least 0, and epsilon above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *optimizer, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
@@ -80,8 +92,12 @@ typedef struct dpar_optimizer_piece {
                     NULL if the optimizer has no such array */
     int32_t weight_type, gradient_type;
     int64_t count;
-    uint64_t index; /* of the first element; selects the random numbers, so that an element gets the
-                       same number however the parameters are divided */
+    /* Index of the first element. It selects the random numbers, so that an element gets the same
+     * number however the parameters are divided. If moments are F8, m and v are arrays of records
+     * of 260 bytes. They begin with the record of the first element's block, and block b has
+     * elements 256 b .. 256 b + 255 of all parameters. A piece may begin and end inside of a block,
+     * but whole blocks are faster and round each moment only once. */
+    uint64_t index;
 } dpar_optimizer_piece;
 /* Updates a piece of the parameters by one step of the optimizer.
  *

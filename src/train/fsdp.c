@@ -23,6 +23,7 @@
 #include "../comm/engine.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
+#include "../host/moment_codes.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
 #include "fsdp_arrays.h"
@@ -102,7 +103,8 @@ static DPARI_COLD void dpari_fsdp_facts(dpari_facts *facts, const void *given)
 static DPARI_COLD dpar_status dpari_fsdp_allocate(dpar_fsdp *fsdp, const dpar_fsdp_sizes *s,
                                                   dpar_why *why)
 {
-    const int64_t moment = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t moment =
+        dpari_moment_bytes(dpari_fsdp_moment_type(&fsdp->desc), fsdp->trained_sum);
     void *memory = NULL;
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(fsdp->shard, dpari_most(64, s->registered), &memory);
@@ -203,6 +205,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
+    if (st == DPAR_OK && comm->mem != NULL && dpari_fsdp_moment_type(&counted.desc) == DPAR_F8) {
+        st = dpari_wrong(why, "fsdp: moment_type is f8, which needs the memory of the host");
+    }
     if (st == DPAR_OK) {
         st = dpari_fsdp_check_arrays(&counted, why);
     }

@@ -8,6 +8,7 @@
 #include "../comm/agree.h"
 #include "../comm/memory_calls.h"
 #include "../host/elements.h"
+#include "../host/moment_codes.h"
 #include "../host/optimizer_private.h"
 #include "../index/flat.h"
 #include "../index/index_private.h"
@@ -33,6 +34,11 @@ static int dpari_fsdp_inside(const dpar_fsdp_desc *desc)
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc)
 {
     return dpari_optimizer_moment_type(&desc->optimizer, desc->type);
+}
+
+DPARI_INTERNAL int64_t dpari_fsdp_shard(const dpar_fsdp_desc *desc, int64_t total, int32_t shards)
+{
+    return dpari_moment_whole(dpari_fsdp_moment_type(desc), dpari_ceil_div(total, shards));
 }
 
 /* Fills in the defaults of a descriptor. */
@@ -315,7 +321,7 @@ static DPARI_COLD dpar_status dpari_fsdp_count(dpar_fsdp *fsdp, int32_t shards,
             return st;
         }
         params += here;
-        total = dpari_ceil_div(total, shards);
+        total = dpari_fsdp_shard(desc, total, shards);
         fsdp->shard_sum += total;
         whole += total * shards;
         fsdp->residents += resident;
@@ -384,7 +390,7 @@ static DPARI_COLD void dpari_fsdp_sizes_of(dpar_fsdp *fsdp, int32_t shards, dpar
     if (!dpari_fsdp_inside(desc)) {
         s->master = fsdp->shard_sum * dpar_type_bytes(desc->type);
     }
-    s->moments = fsdp->trained_sum * dpar_type_bytes(dpari_fsdp_moment_type(desc)) *
+    s->moments = dpari_moment_bytes(dpari_fsdp_moment_type(desc), fsdp->trained_sum) *
                  dpari_optimizer_moments(&desc->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
@@ -487,6 +493,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_w
         if (st != DPAR_OK) {
             return st;
         }
+        unit->flat.shard = dpari_fsdp_shard(&fsdp->desc, unit->flat.total, fsdp->shard->size);
         unit->frozen = dpari_fsdp_flag(fsdp->desc.frozen, u);
         unit->resident = dpari_fsdp_flag(fsdp->desc.resident, u);
         unit->shard_at = shard_at;
@@ -496,7 +503,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_fill_in(dpar_fsdp *fsdp, dpar_w
         unit->fresh = unit->adds = 1;
         shard_at += unit->flat.shard;
         trained_at += unit->frozen ? 0 : unit->flat.shard;
-        key += (uint64_t)unit->flat.total;
+        key += (uint64_t)dpari_moment_whole(dpari_fsdp_moment_type(&fsdp->desc), unit->flat.total);
     }
     for (i = 0; i < fsdp->desc.groups; i++) {
         fsdp->group[i] = fsdp->desc.group[i];
@@ -568,7 +575,7 @@ DPARI_INTERNAL DPARI_COLD unsigned char *dpari_fsdp_settled(const dpar_fsdp *fsd
 DPARI_INTERNAL unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *fsdp, int32_t k, int32_t u)
 {
     return fsdp->moment[k] +
-           fsdp->unit[u].trained_at * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+           dpari_moment_bytes(dpari_fsdp_moment_type(&fsdp->desc), fsdp->unit[u].trained_at);
 }
 
 DPARI_INTERNAL uint64_t dpari_fsdp_key(const dpar_fsdp *fsdp, int32_t u)

@@ -98,6 +98,9 @@ DPARI_INTERNAL int dpari_fsdp_weights_whole(const dpar_fsdp_desc *desc);
 DPARI_INTERNAL int dpari_fsdp_gradients_whole(const dpar_fsdp_desc *desc);
 /* Returns the type of the optimizer's moments. */
 DPARI_INTERNAL int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *desc);
+/* Returns the elements of a shard of a unit of `total` elements. If moments are 8-bit codes, shards
+ * are whole blocks, so that the blocks do not depend on the number of ranks. */
+DPARI_INTERNAL int64_t dpari_fsdp_shard(const dpar_fsdp_desc *desc, int64_t total, int32_t shards);
 /* Returns the number of parameters of unit u if there are no arrays. */
 DPARI_INTERNAL int32_t dpari_fsdp_params(const dpar_fsdp_desc *desc, int32_t u);
 /* Returns the number of slices of an array. */

@@ -7,6 +7,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/memory_calls.h"
+#include "../host/moment_codes.h"
 #include "../host/optimizer_private.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
@@ -54,6 +55,9 @@ DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, 
     }
     if (elements != NULL) {
         *elements = there ? fsdp->unit[unit].flat.shard : 0;
+        if (of_type == DPAR_F8) { /* bytes of the records */
+            *elements = dpari_moment_bytes(DPAR_F8, *elements);
+        }
     }
     if (type != NULL) {
         *type = of_type;
@@ -79,6 +83,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *fsdp, int32_t 
         return st;
     }
     mesh.first_rank = first;
+    if (dpari_fsdp_moment_type(&fsdp->desc) == DPAR_F8) {
+        const int64_t shard = dpari_fsdp_shard(&fsdp->desc, fsdp->unit[unit].flat.total, ranks);
+        cut = dpar_shard_by(0, DPAR_SPLIT_BLOCK_CYCLIC, dpari_most(1, shard));
+    }
     return dpar_layout_init(layout, &mesh, 1, &fsdp->unit[unit].flat.total, &cut, why);
 }
 
@@ -129,14 +137,16 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *fsdp, int32_t array
     }
     st = dpari_do_wait(fsdp->shard); /* the zeros must be written before the callback writes */
     while (st == DPAR_OK && dpar_redistribute_next(&walk, &t)) {
+        const int64_t first = dpari_moment_bytes(type, t.theirs[0]) / each;
+        const int64_t part = dpari_moment_bytes(type, t.extent[0]) / each;
         const dpar_status got =
-            read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+            read(ctx, array, u, t.peer, first, part, at + dpari_moment_bytes(type, t.mine[0]));
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
             st = dpari_say(
                 got, why,
                 "dpar_fsdp_load: the callback failed to read %ld elements of array %d of unit %d "
                 "that rank %d saved",
-                t.extent[0], array, u, t.peer);
+                part, array, u, t.peer);
         }
     }
     return st;

@@ -21,7 +21,8 @@ enum {
  * reports where a parameter is in the shard.
  *
  * array:    DPAR_FSDP_MASTER, ... DPAR_FSDP_GRADIENT.
- * elements: set to the number of elements, including the padding, which is 0. May be NULL.
+ * elements: set to the number of elements, including the padding, which is 0. May be NULL. Moments
+ *           of type DPAR_F8 are records of 260 bytes (optimizer.h), and each byte is an element.
  * type:     set to the type of the elements. May be NULL.
  *
  * A sharded checkpoint consists of the arrays below DPAR_FSDP_ARRAY_COUNT of all ranks of one
@@ -36,7 +37,9 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *fsdp, int32_t array, int32_t uni
                                int64_t *elements, int32_t *type);
 /* Describes a unit as an array of one dim on ranks first .. first + ranks - 1, divided like its
  * shards (DPAR_SPLIT_CHUNK), for redistribute.h and move.h. layout->extent[0] is the number of
- * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements.
+ * elements of the unit without padding, and each rank's shard has ceil(extent / ranks) elements. If
+ * moments have type DPAR_F8, that is rounded up to a multiple of 256 (DPAR_SPLIT_BLOCK_CYCLIC). The
+ * blocks then do not depend on the number of ranks, and a checkpoint is loaded without rounding.
  *
  * For a full checkpoint, gather the shards of each unit and array with dpar_gather, and keep only
  * the first layout->extent[0] elements. Load it like a sharded checkpoint of one rank.

@@ -9,6 +9,7 @@
 #include "../comm/engine.h"
 #include "../comm/memory_calls.h"
 #include "../host/layers.h"
+#include "../host/moment_codes.h"
 #include "../host/optimizer_private.h"
 #include "fsdp_place.h"
 #include "fsdp_private.h"
@@ -109,7 +110,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_update(dpar_fsdp *fsdp, dpar_update *u
 static dpar_status dpari_fsdp_step_range(dpar_fsdp *fsdp, int32_t u, int32_t group, int64_t lo,
                                          int64_t hi, const dpar_mem_optimize *step)
 {
-    const int64_t in_moment = lo * dpar_type_bytes(dpari_fsdp_moment_type(&fsdp->desc));
+    const int64_t in_moment = dpari_moment_at(dpari_fsdp_moment_type(&fsdp->desc), 0, lo);
     const int32_t moments = dpari_optimizer_moments(&fsdp->desc.optimizer);
     dpar_optimizer optimizer = fsdp->desc.optimizer;
     dpar_mem_optimize call = *step;

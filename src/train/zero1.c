@@ -20,6 +20,7 @@
 #include "../comm/comm.h"
 #include "../comm/memory_calls.h"
 #include "../comm/object_memory.h"
+#include "../host/moment_codes.h"
 #include "../host/optimizer.h"
 #include "../host/optimizer_private.h"
 #include "ddp_private.h"
@@ -121,6 +122,10 @@ static DPARI_COLD dpar_status dpari_zero1_check_desc(const dpar_ddp *ddp, dpari_
     if (status != DPAR_OK) {
         return status;
     }
+    if (ddp->comm->mem != NULL && g->moment_type == DPAR_F8) {
+        return dpari_wrong(
+            why, "dpar_zero1_make: moment_type is f8, which needs the memory of the host");
+    }
     return dpari_zero1_check_groups(ddp, desc, why);
 }
 
@@ -168,7 +173,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero
     for (i = 0; i < desc->groups; i++) {
         zero1->group[i] = desc->group[i];
     }
-    zero1->share = dpari_ceil_div(ddp->elements, ranks);
+    zero1->share = dpari_moment_whole(zero1->moments > 0 ? zero1->moment_type : DPAR_TYPE_NONE,
+                                      dpari_ceil_div(ddp->elements, ranks));
     for (i = 0; i < ranks; i++) {
         zero1->count[i] =
             dpari_least(zero1->share, ddp->elements - dpari_least(ddp->elements, zero1->share * i));
@@ -180,7 +186,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_create(dpar_ddp *ddp, const dpari_zero
 static DPARI_COLD dpar_status dpari_zero1_allocate(dpar_zero1 *zero1)
 {
     dpar_comm *comm = zero1->ddp->comm;
-    const int64_t each = zero1->count[comm->rank] * dpar_type_bytes(zero1->moment_type);
+    const int64_t each = dpari_moment_bytes(zero1->moment_type, zero1->count[comm->rank]);
     void *memory = NULL;
     dpar_status status = dpari_ddp_pin(zero1->ddp);
     if (status != DPAR_OK || zero1->moments == 0) {
@@ -268,6 +274,14 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
     if (type != NULL) {
         *type = zero1->moment_type;
     }
+    if (zero1->moment_type == DPAR_F8) { /* bytes of the records */
+        if (first != NULL) {
+            *first = dpari_moment_bytes(DPAR_F8, *first);
+        }
+        if (count != NULL) {
+            *count = dpari_moment_bytes(DPAR_F8, *count);
+        }
+    }
     return zero1->moment[array];
 }
 
@@ -280,7 +294,7 @@ static dpar_status dpari_zero1_update_range(dpar_zero1 *zero1, const dpar_zero1_
 {
     const int64_t first = dpari_ddp_first(zero1), in_share = lo - first;
     const int64_t each = dpar_type_bytes(zero1->ddp->desc.type);
-    const int64_t moment = in_share * dpar_type_bytes(zero1->moment_type);
+    const int64_t moment = dpari_moment_at(zero1->moment_type, 0, in_share);
     dpar_optimizer optimizer = *call->optimizer;
     dpar_mem_optimize update = *call;
     dpar_optimizer_piece p;

@@ -137,6 +137,9 @@ DPAR_API dpar_status dpar_zero1_gather(dpar_zero1 *zero1);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
  *
+ * Moments of type DPAR_F8 are records of 260 bytes (optimizer.h). Their `first` and `count` are in
+ * bytes, and shares are multiples of 256 elements, so that the loop above saves and loads them.
+ *
  * array: 0 selects m of AdamW or the momentum of SGD, 1 selects v of AdamW.
  * first: set to the first element of the share in the flat array, even if there is no such array.
  *        May be NULL.

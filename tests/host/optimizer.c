@@ -591,7 +591,7 @@ static void test_moment_types(void)
     CHECK(x == 0.0 && m == 0.0 && v == 0.0);
     o.moment_type = DPAR_F16;
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "optimizer: moment_type is f16, but must be bf16 or 0");
+    CHECK_TEXT(why.text, "optimizer: moment_type is f16, but must be bf16, f8 or 0");
 }
 
 static void test_norms(void)
