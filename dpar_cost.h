@@ -11849,7 +11849,8 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *planner, dp
                      planner->walked, planner->search.gpus, planner->search.global_batch, name);
 }
 
-DPAR_API dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_planner_run(dpar_planner *planner, int64_t budget,
+                                                 dpar_why *why)
 {
     int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
     until = until > INT64_MAX - planner->walked ? INT64_MAX : planner->walked + until;

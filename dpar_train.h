@@ -6237,7 +6237,8 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *loss)
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mem_cross_entropy(void *ctx,
+                                                              const dpar_mem_cross_entropy *loss)
 {
     dpari_lanes l;
     int64_t i;
@@ -7874,7 +7875,7 @@ static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t fir
 /* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
  * all ranks. In one buffer on a device, one search covers the bucket, so that the rank waits once.
  */
-static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
+static DPARI_COLD dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     const int whole = ddp->comm->mem != NULL && ddp->array == NULL;
@@ -7918,7 +7919,7 @@ static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy
 
 /* Converts the gradients of bucket k into the copy. If back is 1, converts the results in the copy
  * into the gradients. */
-static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
+static DPARI_COLD dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
     const int64_t each = dpar_type_bytes(ddp->desc.type);
     const int64_t copy_each = dpar_type_bytes(ddp->copy_type);
@@ -8096,7 +8097,7 @@ static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_
 }
 
 /* Posts the reduction of bucket k. */
-static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
+static DPARI_COLD dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
 {
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_bucket *b = &ddp->bucket[k];
@@ -14007,7 +14008,7 @@ static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, 
                             NULL);
 }
 
-DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
+DPAR_API DPARI_COLD dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
                                          const dpar_router_arrays *arrays, dpar_router_load *load)
 {
     const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
@@ -14074,7 +14075,7 @@ static void dpari_router_back(const dpar_router *router, int64_t token, const in
     }
 }
 
-DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
+DPAR_API DPARI_COLD dpar_status dpar_router_backward(const dpar_router *router,
                                           const dpar_router_arrays *arrays,
                                           const dpar_router_load *load, dpar_why *why)
 {
@@ -14785,9 +14786,10 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
-                                        const dpar_experts_choices *choices,
-                                        dpar_experts_routing **routing, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory,
+                                                   int64_t bytes,
+                                                   const dpar_experts_choices *choices,
+                                                   dpar_experts_routing **routing, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     dpari_routing *r;

@@ -72,7 +72,13 @@ static const char help[] =
     "  --length     most tokens of a text (default 256)\n"
     "  --untied     the logits have weights of their own, not those of the embedding\n"
     "  --seed       of the weights (default 1)\n"
-    "  --write      writes a checkpoint with these weights\n";
+    "  --write      writes a checkpoint with these weights\n"
+    "Exit code: 0 fine, 1 an error, or --check found other tokens, 2 bad input\n"
+    "\n"
+    "examples\n"
+    "  llama stories15M.bin --tokenizer tokenizer.bin --ranks 2\n"
+    "  llama --width 48 --heads 6 --groups 2 --vocab 301 --length 32 --check --ranks 4\n"
+    "  mpirun -np 4 llama --steps 64\n";
 #include "../helpers/options.h"
 
 #define REQUIRE(comm, call) dpar_require(comm, call, NULL)

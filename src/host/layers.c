@@ -522,7 +522,8 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *loss)
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *loss)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_mem_cross_entropy(void *ctx,
+                                                              const dpar_mem_cross_entropy *loss)
 {
     dpari_lanes l;
     int64_t i;

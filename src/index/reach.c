@@ -229,7 +229,8 @@ static void dpari_halo_map_columns(const dpar_halo *halo, int32_t pass, dpari_ha
     map->offset = columns - 1 + halo->shift;
 }
 
-static void dpari_halo_map_of(const dpar_halo *halo, int32_t pass, int32_t d, dpari_halo_map *map)
+static DPARI_COLD void dpari_halo_map_of(const dpar_halo *halo, int32_t pass, int32_t d,
+                                         dpari_halo_map *map)
 {
     int wraps = (int)(halo->periodic >> d & 1u);
     map->lo = wraps ? -dpari_halo_far : 0;

@@ -73,8 +73,8 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *window, in
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
-                                         int64_t *outputs, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_window_outputs(const dpar_window *window, int64_t inputs,
+                                                    int64_t *outputs, dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(window), m;
     dpar_status st = dpari_window_check_fields(window, inputs, why);
@@ -170,8 +170,8 @@ DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int
 }
 
 /* Computes the first key that queries [y0, y1) read, and one past the last. */
-static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t y0, int64_t y1,
-                              int64_t *lo, int64_t *hi)
+static DPARI_COLD void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t y0,
+                                         int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t d = dpari_window_dilation(window), y;
     *lo = dpari_window_start(window, inputs, y0);
@@ -189,8 +189,8 @@ static void dpari_window_keys(const dpar_window *window, int64_t inputs, int64_t
 /* Computes the inputs that output y reads. For bisection, neither end may decrease as y grows.
  * Therefore the keys of a query are joined with the keys of the other dilation groups before and
  * after it. */
-static void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs, int64_t y,
-                              int64_t *lo, int64_t *hi)
+static DPARI_COLD void dpari_window_span(const dpar_window *window, int64_t inputs, int64_t outputs,
+                                         int64_t y, int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(window), reach = dpari_window_reach(window), at, other;
     if (window->kind == DPAR_WINDOW_NEIGHBOURHOOD) {

@@ -221,7 +221,7 @@ static dpari_seq_block dpari_windows_own(const dpari_attention *plan, int32_t fi
 
 /* Describes piece n of the rank's halo, without the part beyond the ends of the sequence. Returns 0
  * if there is no such piece. */
-static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t field,
+static DPARI_COLD int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t field,
                               dpari_seq_block *block)
 {
     const dpari_windows *windows = dpari_windows_of(plan);

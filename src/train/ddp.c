@@ -617,7 +617,7 @@ static dpar_status dpari_ddp_search(dpar_ddp *ddp, const void *data, int64_t fir
 /* Checks that bucket k contains no NaN or infinity (desc.check_finite). Otherwise the pass fails on
  * all ranks. In one buffer on a device, one search covers the bucket, so that the rank waits once.
  */
-static dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
+static DPARI_COLD dpar_status dpari_ddp_check_finite(dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     const int whole = ddp->comm->mem != NULL && ddp->array == NULL;
@@ -661,7 +661,7 @@ static dpar_status dpari_ddp_convert(const dpar_ddp *ddp, void *mine, void *copy
 
 /* Converts the gradients of bucket k into the copy. If back is 1, converts the results in the copy
  * into the gradients. */
-static dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
+static DPARI_COLD dpar_status dpari_ddp_copy(dpar_ddp *ddp, int32_t k, int back)
 {
     const int64_t each = dpar_type_bytes(ddp->desc.type);
     const int64_t copy_each = dpar_type_bytes(ddp->copy_type);
@@ -839,7 +839,7 @@ static dpar_status dpari_ddp_reduce(dpar_ddp *ddp, int32_t k, void *data, int64_
 }
 
 /* Posts the reduction of bucket k. */
-static dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
+static DPARI_COLD dpar_status dpari_ddp_send(dpar_ddp *ddp, int32_t k)
 {
     const dpar_ddp_desc *desc = &ddp->desc;
     const dpar_bucket *b = &ddp->bucket[k];

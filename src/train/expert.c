@@ -681,9 +681,10 @@ static void dpari_expert_place(dpari_experts *plan, dpari_routing *routing, cons
     }
 }
 
-DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
-                                        const dpar_experts_choices *choices,
-                                        dpar_experts_routing **routing, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory,
+                                                   int64_t bytes,
+                                                   const dpar_experts_choices *choices,
+                                                   dpar_experts_routing **routing, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     dpari_routing *r;

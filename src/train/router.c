@@ -223,7 +223,7 @@ static dpar_status dpari_router_sum(const dpar_router *router, dpar_comm *comm, 
                             NULL);
 }
 
-DPAR_API dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
+DPAR_API DPARI_COLD dpar_status dpar_router_balance(const dpar_router *router, dpar_comm *comm,
                                          const dpar_router_arrays *arrays, dpar_router_load *load)
 {
     const int64_t tokens = arrays != NULL ? arrays->tokens : 0;
@@ -290,7 +290,7 @@ static void dpari_router_back(const dpar_router *router, int64_t token, const in
     }
 }
 
-DPAR_API dpar_status dpar_router_backward(const dpar_router *router,
+DPAR_API DPARI_COLD dpar_status dpar_router_backward(const dpar_router *router,
                                           const dpar_router_arrays *arrays,
                                           const dpar_router_load *load, dpar_why *why)
 {
