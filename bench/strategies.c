@@ -264,8 +264,8 @@ static int64_t over_wrong(job *state)
     return differ(state->block[0], over_all(state), 1.5f); /* (1 + 2) / 2 */
 }
 
-/* ---- ZeRO-1 of the same: SGD with rate 0 on weights of 3. Bare: a reduce-scatter, the optimizer on
- * the share, and an all-gather. ---- */
+/* ---- ZeRO-1 of the same: SGD with rate 0 on weights of 3. Bare: a reduce-scatter, a sum of 8 bytes
+ * as for the norm, the optimizer on the share, and an all-gather. ---- */
 
 static dpar_status zero1_open(job *state)
 {
@@ -283,10 +283,14 @@ static dpar_status zero1_bare(job *state)
     const int64_t share = over_all(state) / state->comm->size;
     float *gradients = (float *)state->block[0], *weights = (float *)state->block[1],
           *own = weights + share * state->comm->rank;
+    double squares = 0.0;
     dpar_optimizer_piece piece = {0};
     dpar_status st =
         dpar_reduce_scatter(state->comm, gradients, gradients + share * state->comm->rank, share,
                             DPAR_F32, DPAR_AVG, NULL);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(state->comm, &squares, &squares, 1, DPAR_F64, DPAR_SUM, NULL);
+    }
     piece.weight = own;
     piece.gradient = gradients + share * state->comm->rank;
     piece.weight_type = piece.gradient_type = DPAR_F32;
