@@ -120,7 +120,7 @@ refused 2 'too many arguments' "$file" "$file"
 refused 2 'unknown option' --color red
 changed 32 '\0\0\300\177'
 refused 2 'logits are not finite' "$work/changed" --prompt 0
-[ "$("$work/llama" --ranks 3 --help | grep -c -e --tokenizer)" -eq 2 ] || { echo 'no help'; bad=1; }
+[ "$("$work/llama" --ranks 3 --help | grep -c -e --tokenizer)" -ge 2 ] || { echo 'no help'; bad=1; }
 if [ -c /dev/full ]; then
     "$work/llama" $small > /dev/full 2> "$work/err" && complain 'a full disk is no error'
 fi

@@ -132,7 +132,7 @@ static void *piece_of(job *j, int32_t i, dpar_piece *piece, int32_t *type)
 {
     char *at;
     if (j->way == FLAT) {
-        int64_t first, count, start = 0, low, high;
+        int64_t first = 0, count = 0, start = 0, low, high;
         int32_t k;
         (void)dpar_zero1_state(j->zero1, 0, &first, &count, NULL);
         for (k = 0; k < i; k++) {

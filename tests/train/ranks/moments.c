@@ -135,7 +135,7 @@ static void shards(dpar_comm *c, int32_t zero)
     for (int32_t array = 0; array < DPAR_FSDP_ARRAY_COUNT; array++) {
         for (int32_t u = 0; u < UNITS; u++) {
             int64_t n;
-            int32_t type;
+            int32_t type = 0;
             void *at = dpar_fsdp_state(f, array, u, &n, &type);
             s.each[array] = dpar_type_bytes(type);
             s.bytes[array][u] = n * s.each[array];
@@ -182,8 +182,8 @@ static void flat(dpar_comm *c, int groups)
     dpar_ddp *ddp = NULL;
     dpar_zero1 *z = NULL;
     dpar_why why;
-    int64_t first, bytes;
-    int32_t type;
+    int64_t first = 0, bytes = 0;
+    int32_t type = 0;
     int wrong = 0;
     memset(&desc, 0, sizeof desc);
     memset(&zero, 0, sizeof zero);
@@ -192,7 +192,7 @@ static void flat(dpar_comm *c, int groups)
     o.moment_type = DPAR_F8;
     group.first = 333;
     group.count = 700;
-    group.decay = o.decay;
+    group.numbers.decay = o.decay;
     CHECK_INT(dpar_comm_alloc(c, n * 4, (void **)&g), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, n * 4, (void **)&w), DPAR_OK);
     desc.params = 1;
