@@ -3757,12 +3757,12 @@ static void dpari_moment_decode_1(float *x, const unsigned char *record,
 __attribute__((target("avx2"))) DPARI_MOMENT_CONVERT(dpari_moment_wide, 8, bits, 1)
 #endif
 #if DPARI_LANES_VECTOR && !DPARI_LANES_ASKED
-    DPARI_MOMENT_CONVERT(dpari_moment_usual, 8, bits, 0)
+DPARI_MOMENT_CONVERT(dpari_moment_usual, 8, bits, 0)
 #else
 DPARI_MOMENT_CONVERT(dpari_moment_usual, 1, bits)
 #endif
 
-        static void dpari_moment_convert(dpari_moment_block *block, const uint32_t *seeds, int wide)
+static void dpari_moment_convert(dpari_moment_block *block, const uint32_t *seeds, int wide)
 {
 #if DPARI_LANES_ASKED
     if (wide) {
@@ -7179,7 +7179,7 @@ static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, con
 }
 
 /* The communicators of a step, in the order in which all ranks use them. Entries may be NULL. */
-enum { DPARI_UPDATE_COMMS = 3 };
+enum { DPARI_UPDATE_REPLICAS = 1, DPARI_UPDATE_COMMS = 3 };
 
 /* Ends a step for which communicator number k broke: breaks the others, too, because their ranks
  * may wait for this rank, and copies the message to the first one. */
@@ -7245,12 +7245,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_co
     int32_t k;
     int finite;
     for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
+        /* Replicas have equal gradients, so the maximum over them is the sum of each. */
+        const int32_t op = k == DPARI_UPDATE_REPLICAS ? DPAR_MAX : DPAR_SUM;
         dpar_status st = DPAR_OK;
         if (all[k] != NULL) {
             hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
             hash = dpari_hash_real(hash, factor);
-            /* Replicas have the same gradients, of which the largest sum is that of each. */
-            st = dpari_update_reduce(all[k], &squares, k == 1 ? DPAR_MAX : DPAR_SUM, hash, what);
+            st = dpari_update_reduce(all[k], &squares, op, hash, what);
         }
         if (st == DPAR_E_MISMATCH && all[k]->status == st) {
             const dpar_why before = all[k]->why;
@@ -7992,7 +7993,7 @@ static void dpari_ddp_reduce_codes(dpar_ddp *ddp)
 
 /* Sets the gaps between the parameters of bucket k to 0, in gradients that dpar allocated. Codes
  * write NaN there if a gradient in the same block is not finite, and the gaps are sent again. */
-static dpar_status dpari_ddp_clear_gaps(const dpar_ddp *ddp, int32_t k)
+static DPARI_COLD dpar_status dpari_ddp_clear_gaps(const dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     const int64_t each = dpar_type_bytes(ddp->desc.type);
@@ -9428,8 +9429,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_check_arrays(const dpar_fsdp *f
                 return dpari_wrong(
                     why,
                     "dpar_fsdp_make: arrays %d and %d overlap or have the same pointer, but a "
-                    "weight "
-                    "that several layers use must be listed once, in a resident unit",
+                    "weight that several layers use must be listed once, in a resident unit",
                     k, i);
             }
         }
@@ -10819,6 +10819,19 @@ enum {
     DPARI_MATRICES_FROM   /* copies from them */
 };
 
+/* Copies a piece between its packed place and its shard or whole matrix, as `what` says. */
+static DPARI_COLD dpar_status dpari_matrices_copy(const dpar_matrices *m, unsigned char *packed,
+                                                  unsigned char *other, int64_t count, int what)
+{
+    if (other == packed) {
+        return DPAR_OK; /* the matrix is used where its pieces arrive */
+    }
+    if (what == DPARI_MATRICES_TO) {
+        return dpari_do_copy(m->comm, other, packed, count * m->each);
+    }
+    return dpari_do_copy(m->comm, packed, other, count * m->each);
+}
+
 /* Walks over the pieces that this rank sends in gather, or with `owned` over those that it
  * receives, in the order of their memory for each peer. */
 static DPARI_COLD dpar_status dpari_matrices_walk(dpar_matrices *m, int owned, int what)
@@ -10847,11 +10860,7 @@ static DPARI_COLD dpar_status dpari_matrices_walk(dpar_matrices *m, int owned, i
                 unsigned char *packed = m->memory + *next * m->each;
                 unsigned char *other =
                     owned ? m->memory + whole * m->each : matrix->shard + piece.in_shard * m->each;
-                const int to = what == DPARI_MATRICES_TO;
-                if (other != packed) {
-                    st = dpari_do_copy(m->comm, to ? other : packed, to ? packed : other,
-                                       piece.count * m->each);
-                }
+                st = dpari_matrices_copy(m, packed, other, piece.count, what);
             } else if (piece.in_param == 0) {
                 matrix->place = *next;
             } else if (matrix->place < m->joined && whole != *next) {
@@ -11092,8 +11101,10 @@ static DPARI_COLD dpar_status dpari_matrices_move(dpar_matrices *m, int back)
     if (m->comm->status != DPAR_OK) {
         return m->comm->status;
     }
-    if (m->zero1 != NULL ? m->zero1->ddp->under_way || !m->zero1->ddp->ended : m->fsdp->under_way) {
-        missing = m->zero1 != NULL ? "dpar_zero1_norm" : "dpar_fsdp_end";
+    if (m->zero1 != NULL && (m->zero1->ddp->under_way || !m->zero1->ddp->ended)) {
+        missing = "dpar_zero1_norm";
+    } else if (m->fsdp != NULL && m->fsdp->under_way) {
+        missing = "dpar_fsdp_end";
     } else if (back && !m->gathered) {
         missing = "dpar_matrices_gather";
     }

@@ -58,7 +58,7 @@ static void invent(gpt_real *values, int64_t count, double mean, double deviatio
     int64_t i;
     for (i = 0; i < count; i++) {
         const double x = (double)(mix((uint64_t)count, (uint64_t)i) >> 40) / (1 << 23) - 1.0;
-        values[i] = (gpt_real)(mean + 1.7 * deviation * x);
+        values[i] = (gpt_real)(mean + sqrt(3.0) * deviation * x); /* x has deviation 1 / sqrt(3) */
     }
 }
 

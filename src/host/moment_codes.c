@@ -273,12 +273,12 @@ static void dpari_moment_decode_1(float *x, const unsigned char *record,
 __attribute__((target("avx2"))) DPARI_MOMENT_CONVERT(dpari_moment_wide, 8, bits, 1)
 #endif
 #if DPARI_LANES_VECTOR && !DPARI_LANES_ASKED
-    DPARI_MOMENT_CONVERT(dpari_moment_usual, 8, bits, 0)
+DPARI_MOMENT_CONVERT(dpari_moment_usual, 8, bits, 0)
 #else
 DPARI_MOMENT_CONVERT(dpari_moment_usual, 1, bits)
 #endif
 
-        static void dpari_moment_convert(dpari_moment_block *block, const uint32_t *seeds, int wide)
+static void dpari_moment_convert(dpari_moment_block *block, const uint32_t *seeds, int wide)
 {
 #if DPARI_LANES_ASKED
     if (wide) {

@@ -111,8 +111,8 @@ DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t by
 
 /* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL, only counts
  * the bytes. */
-static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
-                                 const dpar_schedule_times *times, void *mem)
+static DPARI_COLD int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
+                                            const dpar_schedule_times *times, void *mem)
 {
     char *at = (char *)mem;
     const int64_t n = schedule->begin[schedule->ranks], ranks = schedule->ranks,
@@ -150,8 +150,8 @@ static int64_t dpari_sim_arrange(dpari_sim *sim, const dpar_schedule *schedule,
     return used;
 }
 
-DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *schedule,
-                                                     const dpar_schedule_simulate_desc *how)
+DPARI_INTERNAL DPARI_COLD int64_t
+dpari_schedule_simulate_bytes(const dpar_schedule *schedule, const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
     return dpari_sim_fits(schedule) ? dpari_sim_arrange(&m, schedule, how->times, NULL) : -1;

@@ -734,7 +734,7 @@ static void dpari_ddp_reduce_codes(dpar_ddp *ddp)
 
 /* Sets the gaps between the parameters of bucket k to 0, in gradients that dpar allocated. Codes
  * write NaN there if a gradient in the same block is not finite, and the gaps are sent again. */
-static dpar_status dpari_ddp_clear_gaps(const dpar_ddp *ddp, int32_t k)
+static DPARI_COLD dpar_status dpari_ddp_clear_gaps(const dpar_ddp *ddp, int32_t k)
 {
     const dpar_bucket *b = &ddp->bucket[k];
     const int64_t each = dpar_type_bytes(ddp->desc.type);

@@ -37,8 +37,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fsdp_check_arrays(const dpar_fsdp *f
                 return dpari_wrong(
                     why,
                     "dpar_fsdp_make: arrays %d and %d overlap or have the same pointer, but a "
-                    "weight "
-                    "that several layers use must be listed once, in a resident unit",
+                    "weight that several layers use must be listed once, in a resident unit",
                     k, i);
             }
         }

@@ -75,6 +75,19 @@ enum {
     DPARI_MATRICES_FROM   /* copies from them */
 };
 
+/* Copies a piece between its packed place and its shard or whole matrix, as `what` says. */
+static DPARI_COLD dpar_status dpari_matrices_copy(const dpar_matrices *m, unsigned char *packed,
+                                                  unsigned char *other, int64_t count, int what)
+{
+    if (other == packed) {
+        return DPAR_OK; /* the matrix is used where its pieces arrive */
+    }
+    if (what == DPARI_MATRICES_TO) {
+        return dpari_do_copy(m->comm, other, packed, count * m->each);
+    }
+    return dpari_do_copy(m->comm, packed, other, count * m->each);
+}
+
 /* Walks over the pieces that this rank sends in gather, or with `owned` over those that it
  * receives, in the order of their memory for each peer. */
 static DPARI_COLD dpar_status dpari_matrices_walk(dpar_matrices *m, int owned, int what)
@@ -103,11 +116,7 @@ static DPARI_COLD dpar_status dpari_matrices_walk(dpar_matrices *m, int owned, i
                 unsigned char *packed = m->memory + *next * m->each;
                 unsigned char *other =
                     owned ? m->memory + whole * m->each : matrix->shard + piece.in_shard * m->each;
-                const int to = what == DPARI_MATRICES_TO;
-                if (other != packed) {
-                    st = dpari_do_copy(m->comm, to ? other : packed, to ? packed : other,
-                                       piece.count * m->each);
-                }
+                st = dpari_matrices_copy(m, packed, other, piece.count, what);
             } else if (piece.in_param == 0) {
                 matrix->place = *next;
             } else if (matrix->place < m->joined && whole != *next) {
@@ -348,8 +357,10 @@ static DPARI_COLD dpar_status dpari_matrices_move(dpar_matrices *m, int back)
     if (m->comm->status != DPAR_OK) {
         return m->comm->status;
     }
-    if (m->zero1 != NULL ? m->zero1->ddp->under_way || !m->zero1->ddp->ended : m->fsdp->under_way) {
-        missing = m->zero1 != NULL ? "dpar_zero1_norm" : "dpar_fsdp_end";
+    if (m->zero1 != NULL && (m->zero1->ddp->under_way || !m->zero1->ddp->ended)) {
+        missing = "dpar_zero1_norm";
+    } else if (m->fsdp != NULL && m->fsdp->under_way) {
+        missing = "dpar_fsdp_end";
     } else if (back && !m->gathered) {
         missing = "dpar_matrices_gather";
     }

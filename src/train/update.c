@@ -68,7 +68,7 @@ static DPARI_COLD void dpari_update_join(dpar_comm *comm, const char *first, con
 }
 
 /* The communicators of a step, in the order in which all ranks use them. Entries may be NULL. */
-enum { DPARI_UPDATE_COMMS = 3 };
+enum { DPARI_UPDATE_REPLICAS = 1, DPARI_UPDATE_COMMS = 3 };
 
 /* Ends a step for which communicator number k broke: breaks the others, too, because their ranks
  * may wait for this rank, and copies the message to the first one. */
@@ -134,12 +134,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_update_norm(dpar_comm *comm, dpar_co
     int32_t k;
     int finite;
     for (k = 0; k < DPARI_UPDATE_COMMS; k++) {
+        /* Replicas have equal gradients, so the maximum over them is the sum of each. */
+        const int32_t op = k == DPARI_UPDATE_REPLICAS ? DPAR_MAX : DPAR_SUM;
         dpar_status st = DPAR_OK;
         if (all[k] != NULL) {
             hash = dpari_hash_real(dpari_hash_real(hash, update->rate), update->clip);
             hash = dpari_hash_real(hash, factor);
-            /* Replicas have the same gradients, of which the largest sum is that of each. */
-            st = dpari_update_reduce(all[k], &squares, k == 1 ? DPAR_MAX : DPAR_SUM, hash, what);
+            st = dpari_update_reduce(all[k], &squares, op, hash, what);
         }
         if (st == DPAR_E_MISMATCH && all[k]->status == st) {
             const dpar_why before = all[k]->why;
