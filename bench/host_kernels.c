@@ -583,6 +583,32 @@ static void adamw(arrays *data)
     step(data, DPAR_OPTIMIZER_ADAMW, DPAR_F32);
 }
 
+/* AdamW with 8-bit moments: records of 256 codes and a scale, 260 bytes each. */
+static void adamw_coded(arrays *data)
+{
+    static unsigned char *records;
+    static int64_t blocks;
+    dpar_optimizer optimizer;
+    dpar_optimizer_piece piece;
+    if (blocks < (data->n + 255) / 256) {
+        free(records);
+        blocks = (data->n + 255) / 256;
+        records = (unsigned char *)calloc((size_t)blocks, 2 * 260);
+        must(records != NULL ? DPAR_OK : DPAR_E_MEMORY);
+    }
+    dpar_optimizer_init(&optimizer, DPAR_OPTIMIZER_ADAMW);
+    optimizer.moment_type = DPAR_F8;
+    memset(&piece, 0, sizeof piece);
+    piece.weight = data->weight;
+    piece.gradient = data->gradient;
+    piece.m = records;
+    piece.v = records + blocks * 260;
+    piece.weight_type = DPAR_F32;
+    piece.gradient_type = DPAR_F32;
+    piece.count = data->n;
+    must(dpar_optimizer_step(&optimizer, &piece, STEP, rate, 1.0));
+}
+
 static void adamw_bf16(arrays *data)
 {
     step(data, DPAR_OPTIMIZER_ADAMW, DPAR_BF16);
@@ -945,6 +971,7 @@ static const kernel kernels[] = {
     {"AdamW, f32 in f64; loop in f64", adamw, plain_adamw_f64, 0},
     {"the same; loop in f32, of less precision", adamw, plain_adamw_f32, 0},
     {"AdamW, gradient bf16; loop in f64", adamw_bf16, plain_adamw_bf16, 0},
+    {"AdamW, 8-bit moments; dpar's with f32 moments", adamw_coded, adamw, 0},
     {"SGD with momentum, f32 in f64; loop in f64", sgd, plain_sgd, 0},
     {"norm: moments of planes, f32 in f64", moments, plain_moments, 0},
     {"norm, forward", norm, plain_norm, 0},

@@ -84,8 +84,10 @@ typedef struct dpar_ddp_desc {
     void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
-     * more. This needs a copy of all gradients in the wire type, with one exception: if the ranks
-     * share memory, F32 gradients without a hook are rounded while they are added.
+     * more. Each rounding changes a value by at most 2^-8 of it (BF16) or 2^-11 of it (F16, from
+     * 2^-14 to 65504; larger values become infinite). This needs a copy of all gradients in the
+     * wire type, with one exception: if the ranks share memory, F32 gradients without a hook are
+     * rounded while they are added.
      *
      * DPAR_I8 and DPAR_F8 send any type in blocks of 256 8-bit codes with a scale, which is a
      * quarter of the bytes of F32. Each rank quantizes its gradients (dpar_mem_quantize), an
