@@ -148,7 +148,7 @@ echo 'words notices: a file that a map lacks, or that is not there'
 
 if mine && { have cmake || have pkg-config; }; then
     mkdir "$work/tree"
-    cp -r Makefile CMakeLists.txt LICENSE README.md docs tools tests src bindings commands packages dpar*.h "$work/tree"
+    cp -r Makefile CMakeLists.txt LICENSE README.md docs tools tests src bindings commands helpers packages dpar*.h "$work/tree"
     echo '#error broken' >> "$work/tree/dpar.h"
     (cd "$work/tree" && touch dpar*.h && touch bindings/fortran/dpar.f90 && sh tests/compile/packages.sh) > "$work/log" 2>&1 && { echo 'packages does not notice a broken header'; exit 1; }
     grep -q '#error broken' "$work/log" || { cat "$work/log"; echo 'packages fails, but for another reason than a broken header'; exit 1; }
