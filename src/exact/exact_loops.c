@@ -23,6 +23,7 @@
 #include "../host/elements.h"
 
 #if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
+    !defined(__CUDACC__) &&                                                                        \
     (defined(__x86_64__) || (defined(__aarch64__) && defined(__AARCH64EL__)))
 #define DPARI_EX_VECTOR 1
 #else
