@@ -663,103 +663,9 @@ DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
 
-/* The implementation. */
-
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION)) && \
-    !defined(DPAR_POINTS_IMPLEMENTATION_DONE)
-#define DPAR_POINTS_IMPLEMENTATION_DONE
-
-/* ==== points/points_order.h ==== */
-
-/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for plans,
- * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
- * uses comm, but no plans. */
-
-/* An item to be sorted by key, then by id. `at` is its index before the sort. */
-typedef struct dpari_po_item {
-    int64_t key, id, at;
-} dpari_po_item;
-
-/* Compares an item with a key and an id. Returns -1 if it is before them, 0 if equal, 1 if after.
- */
-DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
-{
-    if (a->key != key) {
-        return a->key < key ? -1 : 1;
-    }
-    if (a->id != id) {
-        return a->id < id ? -1 : 1;
-    }
-    return 0;
-}
-/* Sorts n items. Equal items keep their order. Returns the sorted items, which are in `item` or in
- * `spare` (memory for n items). Costs O(n): one pass for each byte in which items differ. */
-DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
-
-/* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
-enum { DPARI_PO_PAGES = 8 }; /* the most calls of dpari_po_take */
-typedef struct dpari_po_pages {
-    void *at[DPARI_PO_PAGES];
-    int64_t bytes[DPARI_PO_PAGES];
-    int32_t used;
-} dpari_po_pages;
-/* Allocates n * bytes zeroed bytes. Returns NULL if that fails, which sets *st and a message, or if
- * *st is an error already, so that callers check the status once, after several calls. */
-DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
-                                   dpar_status *status, dpar_why *why);
-DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
-
-/* Returns the position of a cell on Hilbert's curve through a square with 2^31 cells per side, or
- * through a cube with 2^21. Returns -1 if dims is not 2 or 3, or if the cell is outside.
- * Consecutive cells of the curve share a side. */
-DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
-
-/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if its memory is a
- * device's. */
-DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
-/* Returns status. If it is an error, *why receives the message of comm. */
-DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
-                                            dpar_why *why);
-/* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
- * if items are numbered from rank to rank. Collective. */
-DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
-                                          dpar_why *why);
-
-/* ==== points/points_mail.h ==== */
-
-/* points_mail - an all-to-all of items whose counts only the senders know. Each item is one number,
- * or a few. Private. */
-
-/* The numbers sent and the numbers received are both sorted by rank. */
-typedef struct dpari_pt_mail {
-    dpar_comm *comm;
-    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where the next one for it
-                       is in `out`, how many are received from each rank, and where they begin in
-                       `in` */
-    int64_t *out, *in;
-    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
-    void *memory;
-} dpari_pt_mail;
-
-/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
-DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all);
-/* Returns the sum of n counts. */
-DPARI_INTERNAL int64_t dpari_pt_total(const int64_t *count, int32_t n);
-/* Begins an all-to-all of n items: counts them by destination, exchanges the counts and allocates
- * `out` and `in`.
- *
- * to:     [n], the destination of each item; an item with a negative one is not sent.
- * each:   how many numbers an item has.
- * status: an earlier error of this rank, which all ranks then return.
- *
- * Collective. dpari_pt_close frees the memory, also after a failure. */
-DPARI_INTERNAL dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to,
-                                         int64_t n, int32_t each, dpar_status status,
-                                         dpar_why *why);
-/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
- * the ranks that asked. Collective. */
-DPARI_INTERNAL dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why);
-DPARI_INTERNAL void dpari_pt_close(dpari_pt_mail *mail);
+/* Private functions that the headers above this one call. */
+#ifndef DPARI_POINTS_INTERNAL_H
+#define DPARI_POINTS_INTERNAL_H
 
 /* ==== points/points_list.h ==== */
 
@@ -781,24 +687,6 @@ typedef struct dpari_pt_side {
     unsigned char *at;
     int64_t stride; /* bytes */
 } dpari_pt_side;
-
-/* Sets all fields of a list except for `at`. Returns how many int32_t numbers dpari_pt_fill will
- * write to `at`. */
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
-/* Writes the pairs or indices of a measured list to `at`, which the list then uses. */
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
-/* Returns the list of 0, 1, ... n - 1. */
-DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-
-/* Copies `size` bytes at each index of `from` to the index at the same position of `into`. */
-DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
-                                  const dpari_pt_list *from, dpari_pt_side of, int64_t size);
-/* Sets `size` bytes at each index to 0. */
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
-/* Combines the value at each index with the next value of `of` by `op`. This is done one index
- * after the other, because an index may be listed twice. Each value has `n` numbers of a type. */
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
-                                     int32_t n, int32_t type, int32_t op);
 
 /* ==== points/points_plan.h ==== */
 
@@ -1021,6 +909,126 @@ DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t 
            values * size >= runs * plan->run_bytes &&
            (!plan->x.world->crowded || values * size >= DPARI_PT_CROWDED);
 }
+
+#endif /* DPARI_POINTS_INTERNAL_H */
+
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION)) && \
+    !defined(DPAR_POINTS_IMPLEMENTATION_DONE)
+#define DPAR_POINTS_IMPLEMENTATION_DONE
+
+/* ==== points/points_list.h ==== */
+
+/* Sets all fields of a list except for `at`. Returns how many int32_t numbers dpari_pt_fill will
+ * write to `at`. */
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
+/* Writes the pairs or indices of a measured list to `at`, which the list then uses. */
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
+/* Returns the list of 0, 1, ... n - 1. */
+DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
+
+/* Copies `size` bytes at each index of `from` to the index at the same position of `into`. */
+DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
+                                  const dpari_pt_list *from, dpari_pt_side of, int64_t size);
+/* Sets `size` bytes at each index to 0. */
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
+/* Combines the value at each index with the next value of `of` by `op`. This is done one index
+ * after the other, because an index may be listed twice. Each value has `n` numbers of a type. */
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
+                                     int32_t n, int32_t type, int32_t op);
+
+/* ==== points/points_order.h ==== */
+
+/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for plans,
+ * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
+ * uses comm, but no plans. */
+
+/* An item to be sorted by key, then by id. `at` is its index before the sort. */
+typedef struct dpari_po_item {
+    int64_t key, id, at;
+} dpari_po_item;
+
+/* Compares an item with a key and an id. Returns -1 if it is before them, 0 if equal, 1 if after.
+ */
+DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
+{
+    if (a->key != key) {
+        return a->key < key ? -1 : 1;
+    }
+    if (a->id != id) {
+        return a->id < id ? -1 : 1;
+    }
+    return 0;
+}
+/* Sorts n items. Equal items keep their order. Returns the sorted items, which are in `item` or in
+ * `spare` (memory for n items). Costs O(n): one pass for each byte in which items differ. */
+DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
+
+/* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
+enum { DPARI_PO_PAGES = 8 }; /* the most calls of dpari_po_take */
+typedef struct dpari_po_pages {
+    void *at[DPARI_PO_PAGES];
+    int64_t bytes[DPARI_PO_PAGES];
+    int32_t used;
+} dpari_po_pages;
+/* Allocates n * bytes zeroed bytes. Returns NULL if that fails, which sets *st and a message, or if
+ * *st is an error already, so that callers check the status once, after several calls. */
+DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                   dpar_status *status, dpar_why *why);
+DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
+
+/* Returns the position of a cell on Hilbert's curve through a square with 2^31 cells per side, or
+ * through a cube with 2^21. Returns -1 if dims is not 2 or 3, or if the cell is outside.
+ * Consecutive cells of the curve share a side. */
+DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
+
+/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if its memory is a
+ * device's. */
+DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
+/* Returns status. If it is an error, *why receives the message of comm. */
+DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
+/* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
+ * if items are numbered from rank to rank. Collective. */
+DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
+                                          dpar_why *why);
+
+/* ==== points/points_mail.h ==== */
+
+/* points_mail - an all-to-all of items whose counts only the senders know. Each item is one number,
+ * or a few. Private. */
+
+/* The numbers sent and the numbers received are both sorted by rank. */
+typedef struct dpari_pt_mail {
+    dpar_comm *comm;
+    int64_t *count; /* [4][size]: how many numbers are sent to each rank, where the next one for it
+                       is in `out`, how many are received from each rank, and where they begin in
+                       `in` */
+    int64_t *out, *in;
+    int64_t outs, ins; /* how many numbers are in `out` and in `in` */
+    void *memory;
+} dpari_pt_mail;
+
+/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
+DPARI_INTERNAL void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all);
+/* Returns the sum of n counts. */
+DPARI_INTERNAL int64_t dpari_pt_total(const int64_t *count, int32_t n);
+/* Begins an all-to-all of n items: counts them by destination, exchanges the counts and allocates
+ * `out` and `in`.
+ *
+ * to:     [n], the destination of each item; an item with a negative one is not sent.
+ * each:   how many numbers an item has.
+ * status: an earlier error of this rank, which all ranks then return.
+ *
+ * Collective. dpari_pt_close frees the memory, also after a failure. */
+DPARI_INTERNAL dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to,
+                                         int64_t n, int32_t each, dpar_status status,
+                                         dpar_why *why);
+/* Sends the numbers. With back 1, sends the answers, which have replaced the numbers received, to
+ * the ranks that asked. Collective. */
+DPARI_INTERNAL dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why);
+DPARI_INTERNAL void dpari_pt_close(dpari_pt_mail *mail);
 
 /* ==== points/points_shared.h ==== */
 

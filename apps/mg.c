@@ -27,13 +27,14 @@
  * sweep and read directly after it.
  *
  * dpar is used in `choose_grid` (dpar_cart_choose_parts), `set_up_level` (dpar_layout_init,
- * dpar_halo_owned, dpar_halo_plan_make) and `exchange` (dpar_halo_plan_exchange). go_down and
- * norm_of gather by dpar_all_reduce.
+ * dpar_halo_owned, dpar_halo_plan_make), `exchange` (dpar_halo_plan_exchange), go_down
+ * (dpar_all_reduce) and norm_of (dpar_exact_many).
  *
  * The bits are the same for any number of ranks: each point is computed by the same operations on
- * whichever rank it is, and the norm is added up in a fixed order (norm_of).
+ * whichever rank it is, and the norm is the root of an exact sum (norm_of).
  *
  * Exit code: 0 verified, 1 not, or an error, 2 bad input (one message on stderr). */
+#include "dpar_exact.h"
 #include "dpar_halo.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
@@ -139,7 +140,6 @@ typedef struct mg {
     level levels[LEVELS]; /* the coarsest first */
     int32_t top;          /* the finest */
     double *v;            /* charges, an array like u of the finest level */
-    double *sums;         /* sums of rows for the norm: of this rank, then of all */
     dpar_status st;       /* the first failure, after which nothing more is sent */
     dpar_why why;
 } mg;
@@ -375,42 +375,24 @@ static void cycle(mg *solver)
     exchange(solver, &levels[solver->top]);
 }
 
-/* Sum of squares in a fixed order: four sums of the points with i mod 4 = 0, 1, 2, 3, then (0 + 1)
- * + (2 + 3) of these. */
-static double sum_of_squares(const double *r, int64_t n)
-{
-    double sums[4] = {0.0, 0.0, 0.0, 0.0};
-    int64_t i;
-    for (i = 0; i < n; i += 4) {
-        sums[0] += r[i] * r[i];
-        sums[1] += r[i + 1] * r[i + 1];
-        sums[2] += r[i + 2] * r[i + 2];
-        sums[3] += r[i + 3] * r[i + 3];
-    }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-/* The root mean square of the finest residual. Rows are added in the order of z, then y. A row of
- * another rank is 0 here, so that the reduction gathers the rows without rounding. */
+/* The root mean square of the finest residual, from the exact sum of the squares of own points. */
 static double norm_of(mg *solver)
 {
     const level *const grid = &solver->levels[solver->top];
     const int64_t n = grid->points;
-    double *const all = solver->sums + n * n;
+    const double *const own = at(grid, grid->r, grid->lo[0], grid->lo[1]);
+    dpar_exact_term squares = dpar_exact_dot_of(own, own, 0, DPAR_F64);
     double sum = 0.0, root = 1.0;
-    int64_t z, y, i;
-    memset(solver->sums, 0, (size_t)(n * n) * sizeof *solver->sums);
-    for (z = grid->lo[0]; z < grid->hi[0]; z++) {
-        for (y = grid->lo[1]; y < grid->hi[1]; y++) {
-            solver->sums[z * n + y] = sum_of_squares(at(grid, grid->r, z, y), n);
-        }
-    }
+    int64_t i;
+    squares.dims = 3;
+    squares.extent[0] = grid->hi[0] - grid->lo[0];
+    squares.extent[1] = grid->hi[1] - grid->lo[1];
+    squares.extent[2] = n;
+    squares.x_stride[0] = squares.y_stride[0] = grid->plane;
+    squares.x_stride[1] = squares.y_stride[1] = grid->row;
+    squares.x_stride[2] = squares.y_stride[2] = 1;
     if (solver->st == DPAR_OK) {
-        solver->st =
-            dpar_all_reduce(solver->comm, solver->sums, all, n * n, DPAR_F64, DPAR_SUM, NULL);
-    }
-    for (i = 0; i < n * n; i++) {
-        sum += all[i];
+        solver->st = dpar_exact_many(solver->comm, &squares, 1, &sum);
     }
     sum /= (double)n * (double)n * (double)n;
     for (i = 0; i < 60; i++) {
@@ -548,7 +530,6 @@ static void set_up(mg *solver, const int32_t *grid)
     }
     solver->top--;
     solver->v = (double *)memory(solver, latest->size * 8);
-    solver->sums = (double *)memory(solver, 2 * finest * finest * 8);
 }
 
 /* ---- the benchmark --------------------------------------------------------------------------- */

@@ -55,7 +55,7 @@
  *
  * The bits are the same on any number of ranks, also after a restart on another number, because
  * every cell is computed by the same expressions from the same numbers, and sums over the globe are
- * sums of integers. All ranks write their parts of a file, so that several nodes need a common file
+ * exact (dpar_exact.h). All ranks write their parts of a file, so that several nodes need a common file
  * system.
  *
  * dpar is used in `divide` (dpar_cart_choose_parts), `cut` (dpar_layout_init, dpar_halo_owned),
@@ -65,6 +65,7 @@
  * On GPUs use shallow_water.cu, which includes this file and runs its circles as kernels.
  *
  * Exit code: 0 fine, 1 an error on the way, 2 bad input (one message on stderr). */
+#include "dpar_exact.h"
 #include "dpar_halo.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
@@ -216,20 +217,6 @@ static double log_2(double x)
         x = x >= 2 ? x / 2 : x;
     }
     return sum;
-}
-
-/* Adds x to a sum of integers, in units of 2^-30 and 2^-62, so that the order does not matter. A
- * value that is not finite, or too large, becomes 64. */
-static void add(int64_t sum[2], double x)
-{
-    const double scaled = (x > -16 && x < 16 ? x : 64) * 1073741824.0;
-    sum[0] += (int64_t)scaled;
-    sum[1] += (int64_t)((scaled - (double)(int64_t)scaled) * 4294967296.0);
-}
-
-static double value(const int64_t sum[2])
-{
-    return ((double)sum[0] + (double)sum[1] / 4294967296.0) / 1073741824.0;
 }
 
 /* ---- the physics ----------------------------------------------------------------------------- */
@@ -523,12 +510,24 @@ static void fill(planet *globe)
     }
 }
 
+/* Adds row k of part[count][width], which has n numbers, to sum k. */
+static void add(dpar_exact *sums, const double *part, int32_t count, int32_t width, int32_t n)
+{
+    int32_t k;
+    for (k = 0; k < count; k++) {
+        (void)dpar_exact_add(&sums[k], part + k * width, n, DPAR_F64);
+    }
+}
+
 /* Computes mass, energy, and the difference of the surface from the beginning, which in case 2 is
  * the error. */
 static dpar_status measure(planet *globe, result *found)
 {
-    enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
-    int64_t sums[SUMS][2], all[SUMS][2], j, i;
+    enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS, PART = 256 };
+    double part[SUMS][PART], all[SUMS];
+    dpar_exact sums[SUMS];
+    int64_t j, i;
+    int32_t k, parts = 0;
     double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
     const layer *seen = &globe->seen;
     dpar_status st = begin(globe, 0);
@@ -541,36 +540,45 @@ static dpar_status measure(planet *globe, result *found)
     memset(sums, 0, sizeof sums);
     for (j = globe->own[H].lo[0]; j < globe->own[H].hi[0]; j++) {
         for (i = globe->own[H].lo[1]; i < globe->own[H].hi[1]; i++) {
-            const int64_t k = at(seen, j, i);
-            const double h = seen->state[0][H][k] / globe->depth, w = globe->row[j].width;
-            const double B = bernoulli(seen, 0, j, k) / (GRAVITY * globe->depth);
+            const int64_t place = at(seen, j, i);
+            const double h = seen->state[0][H][place] / globe->depth, w = globe->row[j].width;
+            const double B = bernoulli(seen, 0, j, place) / (GRAVITY * globe->depth);
             const double was = balanced(globe, south_of(globe, j) + globe->size / 2,
                                         ((double)i + 0.5) * globe->size) /
                                globe->depth;
-            const double surface = seen->state[0][H][k] + seen->ground[k];
+            const double surface = seen->state[0][H][place] + seen->ground[place];
             const double off = surface / globe->depth - was, far = off > 0 ? off : -off;
-            add(sums[MASS], w * h);
-            add(sums[ENERGY], w * h * (B - h / 2));
-            add(sums[FIRST], w * far);
-            add(sums[SECOND], w * off * off);
-            add(sums[NORM], w * was);
-            add(sums[NORM2], w * was * was);
+            part[MASS][parts] = w * h;
+            part[ENERGY][parts] = w * h * (B - h / 2);
+            part[FIRST][parts] = w * far;
+            part[SECOND][parts] = w * off * off;
+            part[NORM][parts] = w * was;
+            part[NORM2][parts] = w * was * was;
+            parts++;
+            if (parts == PART) {
+                add(sums, part[0], SUMS, PART, parts);
+                parts = 0;
+            }
             mine[0] = far / was > mine[0] ? far / was : mine[0];
             mine[1] = surface > mine[1] ? surface : mine[1];
             mine[2] = -surface > mine[2] ? -surface : mine[2];
         }
     }
+    add(sums, part[0], SUMS, PART, parts);
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(globe->comm, sums, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL);
+        st = dpar_exact_all_reduce(globe->comm, sums, SUMS);
     }
     if (st == DPAR_OK) {
         st = dpar_all_reduce(globe->comm, mine, most, 3, DPAR_F64, DPAR_MAX, NULL);
     }
     if (st == DPAR_OK) {
-        found->mass = value(all[MASS]);
-        found->energy = value(all[ENERGY]);
-        found->l1 = value(all[FIRST]) / value(all[NORM]);
-        found->l2 = root(value(all[SECOND]) / value(all[NORM2]));
+        for (k = 0; k < SUMS; k++) {
+            all[k] = dpar_exact_result(&sums[k], DPAR_F64);
+        }
+        found->mass = all[MASS];
+        found->energy = all[ENERGY];
+        found->l1 = all[FIRST] / all[NORM];
+        found->l2 = root(all[SECOND] / all[NORM2]);
         found->most = most[0];
         found->high = most[1];
         found->low = -most[2];

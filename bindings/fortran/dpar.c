@@ -11,6 +11,8 @@
 #include "dpar_pencil.h"
 #include "dpar_points.h"
 
+#include "dpar_exact.h"
+
 /* The arguments come from the module. */
 DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, void *arg);
 DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, void *arg) {

@@ -1459,6 +1459,49 @@ module dpar
         integer(c_int64_t) :: bytes(0:2) = 0
     end type
 
+    ! ==== exact ====
+    ! computes sums, dot products and norms that do not depend on the number of ranks.
+
+    ! What a term computes.
+    integer(c_int32_t), parameter :: DPAR_EXACT_SUM_KIND = 0 ! the sum of x[i]
+    integer(c_int32_t), parameter :: DPAR_EXACT_DOT_KIND = 1 ! the sum of x[i] * y[i]
+    ! the square root of the sum of x[i] * x[i]
+    integer(c_int32_t), parameter :: DPAR_EXACT_NORM_KIND = 2
+    integer(c_int32_t), parameter :: DPAR_EXACT_KIND_COUNT = 3
+
+    ! digits of 32 bits; digit 68 has weight 1
+    integer(c_int32_t), parameter :: DPAR_EXACT_DIGITS = 136
+    ! the digits, and numbers of NaN, inf and -inf
+    integer(c_int32_t), parameter :: DPAR_EXACT_WORDS = 139
+    integer(c_int32_t), parameter :: DPAR_EXACT_TERMS = 8 ! most terms that share one collective
+
+    ! An exact sum. Zero it before use.
+    type, bind(c) :: dpar_exact
+        integer(c_int64_t) :: word(0:DPAR_EXACT_WORDS - 1) = 0
+        integer(c_int64_t) :: pending = 0 ! private: limits the size of digits
+    end type
+
+    ! The elements of a sum, dot product or norm.
+    type, bind(c) :: dpar_exact_term
+        integer(c_int32_t) :: kind = 0 ! DPAR_EXACT_SUM, _DOT or _NORM
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, DPAR_F32, DPAR_BF16 or DPAR_F16; no default
+        type(c_ptr) :: x = c_null_ptr ! aligned to the type; may be NULL if there are no elements
+        type(c_ptr) :: y = c_null_ptr ! of DPAR_EXACT_DOT; may be the same as x
+        ! number of elements if dims is 0.
+        integer(c_int64_t) :: count = 0
+        integer(c_int32_t) :: dims = 0 ! 0..DPAR_MEM_DIMS: a box with `extent` elements in each dim
+        integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
+        integer(c_int64_t) :: x_stride(0:DPAR_MEM_DIMS - 1) = 0 ! in elements, of either sign
+        integer(c_int64_t) :: y_stride(0:DPAR_MEM_DIMS - 1) = 0
+        type(c_ptr) :: skip = c_null_ptr ! private; NULL
+    end type
+
+    ! ==== exact_grid ====
+    ! computes exact sums over the own points of a grid.
+
+    ! ==== exact_points ====
+    ! computes exact sums over the own values of a plan of points.
+
     ! ==== mpi_make ====
     ! makes communicators over MPI.
 
@@ -3414,6 +3457,234 @@ module dpar
             import
             type(c_ptr), value :: pencil
             integer(c_int32_t) :: dpar_pencil_end
+        end function
+
+        ! ==== exact ====
+
+        ! Adds the elements of a contiguous array to a sum.
+        function dpar_exact_add(sum, x, count, type) bind(c)
+            import
+            type(dpar_exact), intent(inout), target :: sum
+            type(c_ptr), value :: x
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            integer(c_int32_t) :: dpar_exact_add
+        end function
+
+        ! Adds the products x[i] * y[i] to a sum.
+        function dpar_exact_add_dot(sum, x, y, count, type) bind(c)
+            import
+            type(dpar_exact), intent(inout), target :: sum
+            type(c_ptr), value :: x
+            type(c_ptr), value :: y
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            integer(c_int32_t) :: dpar_exact_add_dot
+        end function
+
+        ! Adds the elements, products or squares of a term.
+        function dpar_exact_add_term(sum, term) bind(c)
+            import
+            type(dpar_exact), intent(inout), target :: sum
+            type(dpar_exact_term), intent(in), target :: term
+            integer(c_int32_t) :: dpar_exact_add_term
+        end function
+
+        ! Adds the sum `other` to `sum`. They may be the same.
+        subroutine dpar_exact_merge(sum, other) bind(c)
+            import
+            type(dpar_exact), intent(inout), target :: sum
+            type(dpar_exact), intent(in), target :: other
+        end subroutine
+
+        ! Gives a sum the only form in which each digit but the last is -2^31 to 2^31 - 1.
+        subroutine dpar_exact_normalize(sum) bind(c)
+            import
+            type(dpar_exact), intent(inout), target :: sum
+        end subroutine
+
+        ! Returns a sum, rounded to a type.
+        function dpar_exact_result(sum, type) bind(c)
+            import
+            type(dpar_exact), intent(in), target :: sum
+            integer(c_int32_t), value :: type
+            real(c_double) :: dpar_exact_result
+        end function
+
+        ! Returns the square root of a sum, rounded once to a type.
+        function dpar_exact_root(sum, type) bind(c)
+            import
+            type(dpar_exact), intent(in), target :: sum
+            integer(c_int32_t), value :: type
+            real(c_double) :: dpar_exact_root
+        end function
+
+        ! Return the term of a contiguous array.
+        function dpar_exact_sum_of(x, count, type) bind(c)
+            import
+            type(c_ptr), value :: x
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            type(dpar_exact_term) :: dpar_exact_sum_of
+        end function
+
+        function dpar_exact_dot_of(x, y, count, type) bind(c)
+            import
+            type(c_ptr), value :: x
+            type(c_ptr), value :: y
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            type(dpar_exact_term) :: dpar_exact_dot_of
+        end function
+
+        function dpar_exact_norm_of(x, count, type) bind(c)
+            import
+            type(c_ptr), value :: x
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            type(dpar_exact_term) :: dpar_exact_norm_of
+        end function
+
+        ! Computes the sum of x[count] of all ranks.
+        function dpar_exact_sum(comm, x, count, type, sum) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), value :: x
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            real(c_double), intent(inout), target :: sum
+            integer(c_int32_t) :: dpar_exact_sum
+        end function
+
+        ! Computes the dot product of x[count] and y[count] of all ranks.
+        function dpar_exact_dot(comm, x, y, count, type, dot) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), value :: x
+            type(c_ptr), value :: y
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            real(c_double), intent(inout), target :: dot
+            integer(c_int32_t) :: dpar_exact_dot
+        end function
+
+        ! Computes the square root of the sum of squares of x[count] of all ranks.
+        function dpar_exact_norm(comm, x, count, type, norm) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), value :: x
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: type
+            real(c_double), intent(inout), target :: norm
+            integer(c_int32_t) :: dpar_exact_norm
+        end function
+
+        ! Computes several results with one all-reduce for each DPAR_EXACT_TERMS terms.
+        function dpar_exact_many(comm, terms, count, results) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_exact_term), intent(in), target :: terms(*)
+            integer(c_int32_t), value :: count
+            real(c_double), intent(inout), target :: results(*)
+            integer(c_int32_t) :: dpar_exact_many
+        end function
+
+        ! Adds sums[count] of all ranks elementwise, so that all ranks have the same normalized
+        ! sums.
+        function dpar_exact_all_reduce(comm, sums, count) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_exact), intent(inout), target :: sums(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t) :: dpar_exact_all_reduce
+        end function
+
+        ! ==== exact_grid ====
+
+        ! Computes the sum of the own points of all ranks, for each component.
+        function dpar_exact_grid_sum(grid, x, type, field, sums) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: x
+            integer(c_int32_t), value :: type
+            type(dpar_grid_field), intent(in), optional, target :: field
+            real(c_double), intent(inout), target :: sums(*)
+            integer(c_int32_t) :: dpar_exact_grid_sum
+        end function
+
+        ! Computes the dot product of two arrays with the same points, over all components.
+        function dpar_exact_grid_dot(grid, x, y, type, field, dot) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: x
+            type(c_ptr), value :: y
+            integer(c_int32_t), value :: type
+            type(dpar_grid_field), intent(in), optional, target :: field
+            real(c_double), intent(inout), target :: dot
+            integer(c_int32_t) :: dpar_exact_grid_dot
+        end function
+
+        ! Computes the square root of the sum of squares, over all components.
+        function dpar_exact_grid_norm(grid, x, type, field, norm) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: x
+            integer(c_int32_t), value :: type
+            type(dpar_grid_field), intent(in), optional, target :: field
+            real(c_double), intent(inout), target :: norm
+            integer(c_int32_t) :: dpar_exact_grid_norm
+        end function
+
+        ! Describes the own points of an array as a term with all components, for dpar_exact_many.
+        function dpar_exact_grid_term(grid, x, type, field, term) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: x
+            integer(c_int32_t), value :: type
+            type(dpar_grid_field), intent(in), optional, target :: field
+            type(dpar_exact_term), intent(inout), target :: term
+            integer(c_int32_t) :: dpar_exact_grid_term
+        end function
+
+        ! ==== exact_points ====
+
+        ! Computes the sum of the own values of all ranks, for each component.
+        function dpar_exact_points_sum(points, x, sums) bind(c)
+            import
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: x
+            real(c_double), intent(inout), target :: sums(*)
+            integer(c_int32_t) :: dpar_exact_points_sum
+        end function
+
+        ! Computes the dot product of two vectors of the same type, over all components.
+        function dpar_exact_points_dot(points, x, y, dot) bind(c)
+            import
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: x
+            type(dpar_points_field), intent(in), target :: y
+            real(c_double), intent(inout), target :: dot
+            integer(c_int32_t) :: dpar_exact_points_dot
+        end function
+
+        ! Computes the square root of the sum of squares, over all components.
+        function dpar_exact_points_norm(points, x, norm) bind(c)
+            import
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: x
+            real(c_double), intent(inout), target :: norm
+            integer(c_int32_t) :: dpar_exact_points_norm
+        end function
+
+        ! Describes own values as a term with all components, for dpar_exact_many.
+        function dpar_exact_points_term(points, x, y, term, why) bind(c)
+            import
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: x
+            type(dpar_points_field), intent(in), optional, target :: y
+            type(dpar_exact_term), intent(inout), target :: term
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_exact_points_term
         end function
 
         ! ==== mpi_make ====

@@ -56,6 +56,14 @@ typedef struct dpari_gx {
     dpari_gx_key key[DPARI_GX_KEYS];
 } dpari_gx;
 
+/* Returns the description of a grid, with the defaults that dpar_grid_make has filled in. */
+DPARI_FN const dpar_grid_desc *dpari_gx_desc_of(const dpar_grid *grid)
+{
+    return &((const dpari_gx *)(const void *)grid)->desc;
+}
+
+/* ---- of this header's own modules ---- */
+
 /* Returns the grid behind a handle, or NULL if the handle is NULL or its world was closed. */
 DPARI_INTERNAL dpari_gx *dpari_gx_of(dpar_grid *grid);
 /* Reports the failure of a call that has no `why`: leaves its message in comm->why. If the

@@ -22,6 +22,8 @@ typedef struct dpari_pt_side {
     int64_t stride; /* bytes */
 } dpari_pt_side;
 
+/* ---- of this header's own modules ---- */
+
 /* Sets all fields of a list except for `at`. Returns how many int32_t numbers dpari_pt_fill will
  * write to `at`. */
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);

@@ -581,6 +581,40 @@ contains
         call check(dpar_neighbours_free(n) == 0, "end of neighbours")
     end subroutine
 
+    ! Values whose sum a loop would lose: each rank adds 2**60, 1, -2**60 and 1.
+    subroutine exact_sums(world)
+        type(c_ptr), intent(in) :: world
+        type(dpar_exact_term) :: terms(2)
+        type(dpar_exact) :: mine(1)
+        type(dpar_grid_desc) :: desc
+        type(dpar_why) :: why
+        type(c_ptr) :: grid
+        real(c_double), target :: x(4), cells(12), result(2)
+        real(c_double) :: total
+        integer :: ranks
+        ranks = dpar_comm_size(world)
+        x = [2.0_c_double**60, 1.0_c_double, -2.0_c_double**60, 1.0_c_double]
+        call check(dpar_exact_sum(world, c_loc(x), 4_c_int64_t, DPAR_F64, total) == 0, "an exact sum")
+        call check(nint(total) == 2 * ranks, "its value")
+        terms(1) = dpar_exact_dot_of(c_loc(x), c_loc(x), 2_c_int64_t, DPAR_F64)
+        terms(2) = dpar_exact_norm_of(c_loc(x(2)), 1_c_int64_t, DPAR_F64)
+        call check(dpar_exact_many(world, terms, 2, result) == 0, "two terms")
+        call check(result(1) > 2.0_c_double**119 .and. nint(result(2)**2) == ranks, "their values")
+        call check(dpar_exact_add(mine(1), c_loc(x), 4_c_int64_t, DPAR_F64) == 0, "a sum of this rank")
+        call check(dpar_exact_all_reduce(world, mine, 1) == 0, "over all ranks")
+        call check(nint(dpar_exact_result(mine(1), DPAR_F64)) == 2 * ranks, "the same value")
+        desc%dims = 1
+        desc%cells(0) = 8 * ranks
+        desc%halo = 2
+        desc%array_start = 1
+        call check(dpar_grid_make(world, desc, grid, why) == 0, "a grid: " // dpar_string(why))
+        cells = 1.0e300_c_double
+        cells(3:10) = 0.5_c_double
+        call check(dpar_exact_grid_sum(grid, c_loc(cells), DPAR_F64, sums=result) == 0, "a grid's sum")
+        call check(nint(result(1)) == 4 * ranks, "without the halo")
+        call check(dpar_grid_free(grid) == 0, "end of the grid")
+    end subroutine
+
     ! The array a(nx, ny, nz): each point holds its own index, along x, then along z.
     subroutine pencils(world)
         type(c_ptr), intent(in) :: world
@@ -840,6 +874,7 @@ contains
         call narrow_points(world)
         call drifting(world)
         call pencils(world)
+        call exact_sums(world)
         call cutting(world)
         rank_main = wrong
     end function
