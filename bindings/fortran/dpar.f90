@@ -1031,6 +1031,8 @@ module dpar
         type(c_ptr) :: free_why = c_null_ptr
         ! The number of cells that this rank owns in each dim in your code.
         integer(c_int64_t) :: expected_count(0:DPAR_MAX_DIMS - 1) = 0
+        ! Number of times that a code applies its stencil between two exchanges, for deep halos.
+        integer(c_int32_t) :: steps = 0
     end type
 
     ! A grid, made by dpar_grid_make.
@@ -2831,13 +2833,34 @@ module dpar
             integer(c_int) :: dpar_grid_interior
         end function
 
-        ! Finds box n of the boundary, which are the own cells that are not in the interior.
+        ! Finds box n of the boundary, which are the own cells that are not in the interior, and
+        ! with desc.steps also the halo cells of dpar_grid_valid(grid, 0, &box).
         function dpar_grid_boundary(grid, n, box) bind(c)
             import
             type(c_ptr), value :: grid
             integer(c_int32_t), value :: n
             type(dpar_box), intent(inout), target :: box
             integer(c_int) :: dpar_grid_boundary
+        end function
+
+        ! Finds the cells on which sub-step j after an exchange is to be computed, because their
+        ! stencil reads only valid cells.
+        function dpar_grid_valid(grid, j, box) bind(c)
+            import
+            type(c_ptr), value :: grid
+            integer(c_int32_t), value :: j
+            type(dpar_box), intent(inout), target :: box
+            integer(c_int) :: dpar_grid_valid
+        end function
+
+        ! Fills the halos at mirrors of several arrays from the cells that this rank has, without
+        ! exchanging anything.
+        function dpar_grid_reflect(grid, arrays, count) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t) :: dpar_grid_reflect
         end function
 
         ! Gathers all points of an array in `whole` on rank 0.

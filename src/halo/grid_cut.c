@@ -27,6 +27,12 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
             d, grid->low[d], grid->high[d]);
     }
+    if (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "grid: dim %d: desc.steps is %d; it must divide the halo's widths, %ld "
+                         "below and %ld above",
+                         d, grid->steps, grid->low[d], grid->high[d]);
+    }
     if (!dpari_is_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
         desc->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
@@ -78,6 +84,14 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
             desc->exchange_walls, desc->array_start);
     }
+    if (desc->steps < 0 || (desc->steps > 1 && desc->star)) {
+        return dpari_wrong(
+            why,
+            "grid: desc.steps is %d, star %d; steps must be at least 0, and star 0 if "
+            "it is above 1, because the second step reads edges and corners",
+            desc->steps, desc->star);
+    }
+    grid->steps = (int32_t)dpari_most(desc->steps, 1);
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -257,6 +271,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "check", 0, desc->check);
     dpari_fact(facts, "halo", 0, desc->halo);
+    dpari_fact(facts, "steps", 0, desc->steps);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
     dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);
