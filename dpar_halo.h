@@ -741,7 +741,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
  *         ... compute the cells of box of v from u, then swap u and v ...
  *     }
  *
- * dpar_halo_cost_steps (dpar_cost.h) predicts the number of steps that is fastest, and
+ * dpar_halo_cost_choose_steps (dpar_cost.h) predicts the number of steps that is fastest, and
  * dpar_grid_check_step (dpar_debug.h) finds stencils that read stale cells. */
 
 /* Finds the cells on which sub-step j after an exchange is to be computed, because their stencil

@@ -605,6 +605,17 @@ module dpar
         integer(c_int32_t) :: peers = 0
     end type
 
+    ! The largest number of steps between two exchanges that dpar_halo_cost_choose_steps tries.
+    integer(c_int32_t), parameter :: DPAR_HALO_COST_STEPS = 32
+
+    ! Predictions of dpar_halo_cost_choose_steps.
+    type, bind(c) :: dpar_halo_cost_steps
+        ! the number of steps between two exchanges with the shortest time per step
+        integer(c_int32_t) :: best = 0
+        ! seconds[k - 1]: predicted seconds per step with k steps between two exchanges.
+        real(c_double) :: seconds(0:DPAR_HALO_COST_STEPS - 1) = 0.0_c_double
+    end type
+
     ! What a rank receives from one neighbour in each exchange.
     type, bind(c) :: dpar_neighbour
         integer(c_int64_t) :: bytes = 0 ! bytes received
@@ -2186,6 +2197,19 @@ module dpar
             type(dpar_halo_cost), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_cost_choose
+        end function
+
+        ! Chooses how many steps a code with a deep halo computes between two exchanges (desc.steps
+        ! of grid.h), so that the predicted time of a step is shortest.
+        function dpar_halo_cost_choose_steps(job, rates, grid, cell_s, steps, why) bind(c)
+            import
+            type(dpar_halo_cost_desc), intent(in), target :: job
+            type(dpar_halo_rates), intent(in), optional, target :: rates
+            type(dpar_halo_cost), intent(in), target :: grid
+            real(c_double), value :: cell_s
+            type(dpar_halo_cost_steps), intent(inout), target :: steps
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_halo_cost_choose_steps
         end function
 
         ! Predicts the seconds that one rank takes for an exchange with n neighbours.
