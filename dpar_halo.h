@@ -530,9 +530,10 @@ typedef struct dpar_grid_desc {
      * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
     /* Number of times that a code applies its stencil between two exchanges, for deep halos; 0
-     * selects 1. It must divide the widths of the halo, and the quotient is the stencil's radius: a
-     * halo of 6 with 3 steps is for a stencil of radius 2. More than 1 step needs star = 0, because
-     * a second step reads edges and corners. See dpar_grid_valid. */
+     * selects 1. In dims that are periodic or cut it must divide the widths of the halo, and the
+     * quotient is the stencil's radius: a halo of 6 with 3 steps is for a stencil of radius 2. In
+     * other dims the halo needs only the radius. More than 1 step needs star = 0, because a second
+     * step reads edges and corners. See dpar_grid_valid. */
     int32_t steps;
 } dpar_grid_desc;
 
@@ -6557,12 +6558,6 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
             d, grid->low[d], grid->high[d]);
     }
-    if (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "grid: dim %d: desc.steps is %d; it must divide the halo's widths, %ld "
-                         "below and %ld above",
-                         d, grid->steps, grid->low[d], grid->high[d]);
-    }
     if (!dpari_is_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
         desc->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
@@ -6765,6 +6760,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_co
         const int64_t most = INT64_C(1) << 56;
         const int64_t count =
             dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
+        const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+        if (exchanges && (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0)) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "grid: dim %d: desc.steps is %d; it must divide the halo's widths, "
+                             "%ld below and %ld above",
+                             d, grid->steps, grid->low[d], grid->high[d]);
+        }
         grid->head.cells[d] = grid->desc.cells[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
@@ -8805,8 +8807,10 @@ static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t
     const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
     const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
                       dpari_gx_mirrored(grid, d, 1);
-    *lo = dpari_least(below ? grid->low[d] / grid->steps : 0, own);
-    *hi = dpari_most(above ? own - grid->high[d] / grid->steps : own, *lo);
+    const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+    const int32_t steps = exchanges ? grid->steps : 1;
+    *lo = dpari_least(below ? grid->low[d] / steps : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] / steps : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)

@@ -27,12 +27,6 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d
             why, "grid: dim %d: the halo is %ld wide below and %ld above; each must be 0 to 2^60",
             d, grid->low[d], grid->high[d]);
     }
-    if (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "grid: dim %d: desc.steps is %d; it must divide the halo's widths, %ld "
-                         "below and %ld above",
-                         d, grid->steps, grid->low[d], grid->high[d]);
-    }
     if (!dpari_is_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
         desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
         desc->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
@@ -235,6 +229,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_co
         const int64_t most = INT64_C(1) << 56;
         const int64_t count =
             dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
+        const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+        if (exchanges && (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0)) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "grid: dim %d: desc.steps is %d; it must divide the halo's widths, "
+                             "%ld below and %ld above",
+                             d, grid->steps, grid->low[d], grid->high[d]);
+        }
         grid->head.cells[d] = grid->desc.cells[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;

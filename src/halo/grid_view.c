@@ -39,8 +39,10 @@ static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t
     const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
     const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
                       dpari_gx_mirrored(grid, d, 1);
-    *lo = dpari_least(below ? grid->low[d] / grid->steps : 0, own);
-    *hi = dpari_most(above ? own - grid->high[d] / grid->steps : own, *lo);
+    const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+    const int32_t steps = exchanges ? grid->steps : 1;
+    *lo = dpari_least(below ? grid->low[d] / steps : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] / steps : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)

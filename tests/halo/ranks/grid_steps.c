@@ -91,6 +91,11 @@ static void random_grid(one_case *k, uint64_t *lot, int ranks)
         k->high[d] = k->d.halo_high[d] ? k->d.halo_high[d] : k->d.halo;
         k->radius_low[d] = k->low[d] / k->steps;
         k->radius_high[d] = k->high[d] / k->steps;
+        if (k->d.parts[d] == 1 && !k->d.periodic[d] && k->d.halo > 0 && below(lot, 2)) {
+            /* such a dim needs only the radius */
+            k->d.halo_low[d] = k->low[d] = k->radius_low[d];
+            k->d.halo_high[d] = k->high[d] = k->radius_high[d];
+        }
     }
     k->exchanges = 2 + below(lot, 2);
     k->overlaps = below(lot, 2);
@@ -461,6 +466,7 @@ static void refusals(dpar_comm *c)
     memset(&d, 0, sizeof d);
     d.dims = 2;
     d.cells[0] = d.cells[1] = 16;
+    d.periodic[0] = d.periodic[1] = 1;
     d.halo = 6;
     d.steps = -1;
     refused(c, &d, DPAR_E_ARG, "desc.steps is -1");
