@@ -6424,7 +6424,7 @@ static int dpari_halo_has_pass(const dpar_halo *halo, int32_t pass)
 
 /* From an even face, east leads to the next face without a turn, and north to the face after that
  * with a turn. From an odd face, east and north are exchanged. West and south lead back. */
-DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_API DPARI_COLD int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
     if (face < 0 || face > 5 || edge < DPARI_EDGE_WEST || edge > DPARI_EDGE_NORTH) {
@@ -6451,7 +6451,7 @@ typedef struct dpari_halo_way {
     int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
-static void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_way *w)
+static DPARI_COLD void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_way *w)
 {
     int32_t along_x;
     w->edges = 1;
@@ -6751,7 +6751,7 @@ static int dpari_halo_travels(const dpar_halo_cursor *cursor)
 }
 
 /* Moves to the next box of segments of this receiver, or with `fresh` to its first one. */
-DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *cursor, int fresh)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_box_next(dpar_halo_cursor *cursor, int fresh)
 {
     int32_t dims = cursor->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -6781,7 +6781,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *cursor, int fres
 /* ---- the receivers of a sender --------------------------------------------------------------- */
 
 /* Sets the points that a receiver with own points at[d] and an array `box` may receive in dim d. */
-static void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64_t *box)
+static DPARI_COLD void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64_t *box)
 {
     const dpar_halo *halo = cursor->h;
     cursor->origin[d] = box[0];
@@ -6900,7 +6900,7 @@ static void dpari_halo_advance(dpar_halo_cursor *cursor, int32_t d)
 }
 
 /* Moves to the next receiver, or with `fresh` to the first one. */
-DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *cursor, int fresh)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_receivers(dpar_halo_cursor *cursor, int fresh)
 {
     int32_t dims = cursor->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -6927,8 +6927,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *cursor, int fre
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int32_t direction,
-                                        int32_t mode, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank,
+                                                   int32_t direction, int32_t mode, dpar_why *why)
 {
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
@@ -6960,8 +6960,9 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo, int32_t rank,
-                                     int32_t direction, int32_t mode, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo,
+                                                int32_t rank, int32_t direction, int32_t mode,
+                                                dpar_why *why)
 {
     dpar_status st = dpar_halo_check(halo, why);
     int64_t box[2];
@@ -7017,8 +7018,8 @@ static void dpari_halo_turn(const dpar_halo_cursor *cursor, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *cursor, int32_t peer,
-                                           dpar_transfer *t)
+DPARI_STATIC_NOINLINE DPARI_COLD void dpari_halo_fill(const dpar_halo_cursor *cursor, int32_t peer,
+                                                      dpar_transfer *t)
 {
     const dpar_halo *halo = cursor->h, *from = halo;
     int32_t adjoint = cursor->mode % 2, d;
@@ -7192,7 +7193,8 @@ static int32_t dpari_largest_axis(const dpar_mesh *mesh, uint32_t which, int64_t
 
 /* Counts the members of a group that are ranks below x. `base` is the member with coordinate 0, and
  * the mesh is nested. */
-static int32_t dpari_members_below(const dpar_mesh *mesh, uint32_t which, int32_t base, int64_t x)
+static DPARI_COLD int32_t dpari_members_below(const dpar_mesh *mesh, uint32_t which, int32_t base,
+                                              int64_t x)
 {
     int64_t rest = x - base, below = INT64_MAX;
     int32_t count = 0, inner = dpar_mesh_group_size(mesh, which), i;
@@ -7240,8 +7242,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 
 /* Finds the copies at `coord` that may send to q, which are the copies nearest to q. Returns how
  * many there are; *low receives the number of the first one. */
-DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
-                                         const int32_t *coord, int32_t q, int32_t *low)
+DPARI_STATIC_NOINLINE DPARI_COLD int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
+                                                    const int32_t *coord, int32_t q, int32_t *low)
 {
     const dpar_mesh *mesh = &dpari_from(cursor)->mesh;
     uint32_t copies = cursor->free_from;
@@ -7269,8 +7271,8 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
 /* Returns how many receivers of the box of q share a pool of n copies, and sets *number to the
  * number of q among them. If the pool is that of the node, they are the receivers on the node,
  * otherwise all receivers. */
-DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *cursor, int32_t q,
-                                           int32_t n, int32_t *number)
+DPARI_STATIC_NOINLINE DPARI_COLD int32_t dpari_takers(const dpar_redistribute_cursor *cursor,
+                                                      int32_t q, int32_t n, int32_t *number)
 {
     const dpar_mesh *mesh = &dpari_to(cursor)->mesh;
     int32_t takers = dpar_mesh_group_size(mesh, cursor->free_to), first, below;
@@ -7481,7 +7483,7 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d,
 
 /* Computes the piece of dim d that begins at at[d]. It ends where the indices of one side are no
  * longer consecutive. */
-static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
+static DPARI_COLD void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 {
     int64_t here, there;
     cursor->begin[d] = dpar_layout_global(&cursor->mine, cursor->rank, d, cursor->at[d], &here);
@@ -7491,7 +7493,7 @@ static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 }
 
 /* Moves to the first box of the range. Returns 0 if the range is empty. */
-static int dpari_walk_first(dpar_redistribute_cursor *cursor)
+static DPARI_COLD int dpari_walk_first(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
     for (d = 0; d < cursor->mine.dims; d++) {
@@ -7507,7 +7509,7 @@ static int dpari_walk_first(dpar_redistribute_cursor *cursor)
 }
 
 /* Moves to the next box. Returns 0 at the end. */
-static int dpari_walk_box(dpar_redistribute_cursor *cursor)
+static DPARI_COLD int dpari_walk_box(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
     for (d = cursor->mine.dims - 1; d >= 0; d--) {
@@ -7524,7 +7526,7 @@ static int dpari_walk_box(dpar_redistribute_cursor *cursor)
 
 /* True if the rank receives anything. On a Partial axis of `to` that is not Partial in `from`, only
  * coordinate 0 receives. */
-static int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
+static DPARI_COLD int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t at[DPAR_MAX_AXES], i;
@@ -7566,7 +7568,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
+static DPARI_COLD void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
@@ -7736,8 +7738,9 @@ static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t take
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_narrow(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
-                            const int32_t *coord, int64_t *low, int64_t *high)
+static DPARI_COLD int64_t dpari_narrow(const dpar_layout *layout, int32_t rank,
+                                       const dpar_layout *other, const int32_t *coord, int64_t *low,
+                                       int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
@@ -7807,7 +7810,7 @@ static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
 
 /* Moves to the next rank of the node (or only this rank) that receives something. Returns 0 if
  * there is none left. */
-DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_next_mate(dpar_redistribute_cursor *cursor)
 {
     while (cursor->phase == DPARI_TO_NODE) {
         if (cursor->mate == cursor->mates) {
@@ -7821,7 +7824,7 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
 
 /* Moves to the next range, which may be empty, for receivers on any node: first for all that
  * receive whole boxes, then for the one or two that receive a share. Returns 0 at the end. */
-DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_next_phase(dpar_redistribute_cursor *cursor)
 {
     int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
     int32_t takers = dpar_mesh_group_size(&cursor->other.mesh, cursor->free_to), d;
@@ -7931,7 +7934,8 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *transfer)
+DPAR_API DPARI_COLD int dpar_redistribute_next(dpar_redistribute_cursor *cursor,
+                                               dpar_transfer *transfer)
 {
     int32_t d, turned;
     if (!dpari_walk_on(cursor)) {
@@ -9489,8 +9493,9 @@ static int64_t dpari_window_first(const dpar_window *window, int64_t inputs, int
     return dpari_least(outputs, y);
 }
 
-DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
-                                  int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API DPARI_COLD void dpari_window_owned(const dpar_window *window, int64_t inputs,
+                                             int64_t outputs, int64_t lo, int64_t hi, int64_t *y0,
+                                             int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -9821,7 +9826,7 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *halo, dpar
     return DPAR_OK;
 }
 
-static int dpari_halo_windows(const dpar_halo *halo)
+static DPARI_COLD int dpari_halo_windows(const dpar_halo *halo)
 {
     int32_t d, any = 0;
     for (d = 0; d < halo->grid.dims; d++) {
@@ -9882,7 +9887,7 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *halo, int
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
@@ -10004,7 +10009,7 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *halo)
 }
 
 /* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
-static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
+static DPARI_COLD int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
 {
     if (halo->outputs == NULL) {
         dpari_window_owned(&halo->window[d], halo->grid.extent[d], dpari_halo_all(halo, d), y[0],
@@ -10090,8 +10095,8 @@ static void dpari_halo_shrink(const dpar_halo *halo, int32_t d, const int64_t *o
 
 /* Sets out[] to the points that a rank computes in a dim, and core[] to their core. Returns 1, or 0
  * if there are none. */
-DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *coord, int32_t d,
-                                          int64_t *out, int64_t *core)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_work(const dpar_halo *halo, const int32_t *coord,
+                                                     int32_t d, int64_t *out, int64_t *core)
 {
     int64_t own[2] = {0, 0}, n = halo->grid.extent[d];
     int has = dpari_layout_span(&halo->grid, coord, d, &own[0], &own[1]);
@@ -10131,8 +10136,8 @@ static int dpari_halo_pair(const dpar_halo *halo, const int32_t *coord, int32_t 
 }
 
 /* Computes the inner or the outer box of a pair. Returns 0 if it is empty or does not exist. */
-DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *halo, int32_t rank, int kind,
-                                         int want_outer, dpar_box *box)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_get(const dpar_halo *halo, int32_t rank, int kind,
+                                                    int want_outer, dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = halo->grid.dims;
     int64_t inner[2], outer[2];

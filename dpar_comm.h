@@ -8094,7 +8094,7 @@ static dpar_status dpari_mem_unpin(void *ctx, void *memory)
     return DPAR_OK;
 }
 
-DPAR_API dpar_mem dpar_mem_host(void)
+DPAR_API DPARI_COLD dpar_mem dpar_mem_host(void)
 {
     dpar_mem m;
     dpari_zero(&m, sizeof m);
@@ -21755,8 +21755,8 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_sta
     return dpari_move_go(move, why);
 }
 
-DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute(dpar_comm *comm,
+                                                  const dpar_redistribute_desc *move, dpar_why *why)
 {
     dpari_redistribution all;
     dpar_status status;

@@ -143,6 +143,40 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
 
+/* The largest number of steps between two exchanges that dpar_halo_cost_choose_steps tries. */
+enum { DPAR_HALO_COST_STEPS = 32 };
+
+/* Predictions of dpar_halo_cost_choose_steps. */
+typedef struct dpar_halo_cost_steps {
+    int32_t best; /* the number of steps between two exchanges with the shortest time per step */
+    /* seconds[k - 1]: predicted seconds per step with k steps between two exchanges. 0 if k was not
+     * tried, because the halo would be wider than a block. */
+    double seconds[DPAR_HALO_COST_STEPS];
+} dpar_halo_cost_steps;
+
+/* Chooses how many steps a code with a deep halo computes between two exchanges (desc.steps of
+ * grid.h), so that the predicted time of a step is shortest. Of equally fast numbers it takes the
+ * smallest.
+ *
+ * job:    the exchange of a single step: width is the stencil's radius.
+ * rates:  rates of the machine; NULL selects those of dpar_halo_rates_init.
+ * grid:   parts and strides of the process grid, such as from dpar_halo_cost_choose.
+ * cell_s: seconds that a rank computes per cell and step, all fields together.
+ * steps:  written on success only.
+ *
+ *     seconds = (exchange + cell_s * cells of all sub-steps) / steps
+ *
+ * The exchange is that of dpar_halo_cost_predict with a halo of steps * width, and with more than
+ * one step it includes edges and corners. The cells are those of a rank in the middle of the grid,
+ * with the halo cells that it computes. Time hidden by overlap is not subtracted.
+ *
+ * Local. Costs as much as DPAR_HALO_COST_STEPS predictions. The errors are those of
+ * dpar_halo_cost_predict, and DPAR_E_ARG if steps is NULL or cell_s is negative or not finite. */
+DPAR_API dpar_status dpar_halo_cost_choose_steps(const dpar_halo_cost_desc *job,
+                                                 const dpar_halo_rates *rates,
+                                                 const dpar_halo_cost *grid, double cell_s,
+                                                 dpar_halo_cost_steps *steps, dpar_why *why);
+
 /* What a rank receives from one neighbour in each exchange. For exchanges that no grid describes,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {
@@ -13550,6 +13584,74 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
                          "no process grid gives each of %d ranks at least one cell", job->ranks);
     }
     *grid = best;
+    return DPAR_OK;
+}
+
+/* Predicts the seconds per step if the ranks exchange every `steps` steps. Returns 0 if the halo
+ * would be wider than a block. */
+static DPARI_COLD double dpari_halo_steps_cost(const dpar_halo_cost_desc *job,
+                                               const dpar_halo_rates *rates,
+                                               const dpar_halo_cost *grid, double cell_s,
+                                               int32_t steps)
+{
+    dpar_halo_cost_desc deep = *job;
+    dpar_halo_cost cost = *grid;
+    double all = 0.0;
+    int32_t d, left;
+    for (left = 0; left < steps; left++) { /* the sub-steps that follow */
+        double cells = cell_s;
+        for (d = 0; d < job->dims; d++) {
+            const int64_t block = dpari_ceil_div(job->cells[d], grid->parts[d]);
+            const int32_t sides =
+                (job->periodic >> d & 1u) != 0 ? 2 : (int32_t)dpari_least(grid->parts[d] - 1, 2);
+            if (sides > 0 && job->width[d] > block / steps) {
+                return 0.0;
+            }
+            cells *= (double)(block + sides * left * job->width[d]);
+        }
+        all += cells;
+    }
+    for (d = 0; d < job->dims; d++) {
+        deep.width[d] *= grid->parts[d] > 1 || (job->periodic >> d & 1u) != 0 ? steps : 1;
+    }
+    if (steps > 1) {
+        deep.shape = DPAR_STENCIL_BOX;
+    }
+    if (dpari_halo_job_check(&deep, rates, grid, NULL) != DPAR_OK) {
+        return 0.0;
+    }
+    dpari_halo_cost_grid(&deep, rates, &cost);
+    return (cost.seconds + all) / steps;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose_steps(
+    const dpar_halo_cost_desc *job, const dpar_halo_rates *rates, const dpar_halo_cost *grid,
+    double cell_s, dpar_halo_cost_steps *steps, dpar_why *why)
+{
+    dpar_halo_rates usual;
+    dpar_status status;
+    int32_t k;
+    rates = dpari_halo_rates_or(rates, &usual);
+    status = dpari_halo_job_check(job, rates, grid, why);
+    if (status == DPAR_OK) {
+        status = dpari_halo_grid_check(job, grid, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (!steps || !(cell_s >= 0.0) || !dpari_finite(cell_s)) {
+        return dpari_wrong(why,
+                           "dpar_halo_cost_choose_steps: steps must not be NULL, and cell_s must "
+                           "be finite and at least 0");
+    }
+    steps->best = 1;
+    for (k = 1; k <= DPAR_HALO_COST_STEPS; k++) {
+        const double each = dpari_halo_steps_cost(job, rates, grid, cell_s, k);
+        steps->seconds[k - 1] = each;
+        if (each > 0.0 && each < steps->seconds[steps->best - 1]) {
+            steps->best = k;
+        }
+    }
     return DPAR_OK;
 }
 

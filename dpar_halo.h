@@ -529,6 +529,12 @@ typedef struct dpar_grid_desc {
      * unknown; if it is passed by all ranks of a part, and the other parts have all cells, this
      * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
+    /* Number of times that a code applies its stencil between two exchanges, for deep halos; 0
+     * selects 1. In dims that are periodic or cut it must divide the widths of the halo, and the
+     * quotient is the stencil's radius: a halo of 6 with 3 steps is for a stencil of radius 2. In
+     * other dims the halo needs only the radius. More than 1 step needs star = 0, because a second
+     * step reads edges and corners. See dpar_grid_valid. */
+    int32_t steps;
 } dpar_grid_desc;
 
 /* A grid, made by dpar_grid_make. All fields are read-only. */
@@ -708,18 +714,64 @@ DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op);
 DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                            int32_t op);
 /* Finds the interior: the own cells that can be computed during an exchange. A stencil as wide as
- * the halo, applied to such a cell, reads no halo cell that the exchange or a mirror fills. Returns
- * 1, or 0 if there are no such cells.
+ * the halo (with desc.steps, as wide as halo / steps), applied to such a cell, reads no halo cell
+ * that the exchange or a mirror fills. Returns 1, or 0 if there are no such cells.
  *
  * box: receives the range of loop indices: 0 is the first own cell, and hi is one past the last
  *      cell of the interior.
  *
  * Mirrors are those of the grid and of all fields that are known so far. Local. Costs O(dims). */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the boundary, which are the own cells that are not in the interior. Returns 1, or
- * 0 if there is no such box. The boundary consists of at most 2 * dims disjoint boxes, numbered
- * from 0. Local. Costs O(dims). */
+/* Finds box n of the boundary, which are the own cells that are not in the interior, and with
+ * desc.steps also the halo cells of dpar_grid_valid(grid, 0, &box). Returns 1, or 0 if there is no
+ * such box. The boundary consists of at most 2 * dims disjoint boxes, numbered from 0. Local. Costs
+ * O(dims). */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
+
+/* ---- deep halos ----
+ *
+ * A code whose messages are short waits for their latency. With a halo that is several times as
+ * wide as its stencil it exchanges only every few steps and computes some halo cells itself, twice
+ * in all. This is also called communication avoiding, ghost cell expansion or temporal blocking.
+ *
+ *     d.halo = 4;
+ *     d.steps = 4;                                 radius 1: one exchange for four steps
+ *     ...
+ *     dpar_grid_exchange(g, u);
+ *     for (j = 0; dpar_grid_valid(g, j, &box); j++) {
+ *         ... compute the cells of box of v from u, then swap u and v ...
+ *     }
+ *
+ * dpar_halo_cost_choose_steps (dpar_cost.h) predicts the number of steps that is fastest, and
+ * dpar_grid_check_step (dpar_debug.h) finds stencils that read stale cells. */
+
+/* Finds the cells on which sub-step j after an exchange is to be computed, because their stencil
+ * reads only valid cells. Sub-step 0 is the first. Returns 1, or 0 if j is not 0 to desc.steps - 1,
+ * which is the same on all ranks.
+ *
+ * box: receives the range of loop indices: 0 is the first own cell, and indices in the halo below
+ *      the block are negative. The box holds the own cells and, around them, (steps - 1 - j) *
+ *      radius cells of the halo. On a rank without cells it is empty.
+ *
+ * The box never extends beyond an end of the grid that is not periodic. Values beyond a wall are
+ * those of the code, as without deep halos. Each rank whose halo contains such places needs their
+ * values, along the whole box; desc.exchange_walls sends them with the halos. A code that computes
+ * them from the cells next to the wall does so again in each sub-step. Halo cells beyond a mirror
+ * must be filled again after each sub-step, by dpar_grid_reflect. A grid has no folds.
+ *
+ * If the arrays were exchanged to a depth of only d * radius cells, begin with j = steps - d. To
+ * compute during the exchange, apply sub-step 0 to dpar_grid_interior after dpar_grid_begin, and to
+ * dpar_grid_boundary after dpar_grid_end. Local. Costs O(dims). */
+DPAR_API int dpar_grid_valid(const dpar_grid *grid, int32_t j, dpar_box *box);
+/* Fills the halos at mirrors of several arrays from the cells that this rank has, without
+ * exchanging anything. Call it after each sub-step between two exchanges.
+ *
+ * arrays: [count], 1 to 4096 of them.
+ *
+ * Sends no messages if arrays of these shapes were exchanged before, and otherwise plans that
+ * exchange. Collective like dpar_grid_exchange_many, and with the same errors. Does nothing if
+ * there is no mirror. */
+DPAR_API dpar_status dpar_grid_reflect(dpar_grid *grid, void *const *arrays, int32_t count);
 
 /* ---- the whole array, files ---- */
 
@@ -1093,6 +1145,7 @@ typedef struct dpari_gx {
 
     /* Of grid_cut.c: the halo's width on each side of each dim, and the largest of these. */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
+    int32_t steps;  /* desc.steps, at least 1 */
     dpar_halo halo; /* of cells */
     int64_t *cuts;  /* of grid_expected.c: memory of desc.cuts; NULL if the caller has set them */
     int64_t cut_bytes;
@@ -6564,6 +6617,14 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
             desc->exchange_walls, desc->array_start);
     }
+    if (desc->steps < 0 || (desc->steps > 1 && desc->star)) {
+        return dpari_wrong(
+            why,
+            "grid: desc.steps is %d, star %d; steps must be at least 0, and star 0 if "
+            "it is above 1, because the second step reads edges and corners",
+            desc->steps, desc->star);
+    }
+    grid->steps = (int32_t)dpari_most(desc->steps, 1);
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -6707,6 +6768,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_co
         const int64_t most = INT64_C(1) << 56;
         const int64_t count =
             dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
+        const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+        if (exchanges && (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0)) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "grid: dim %d: desc.steps is %d; it must divide the halo's widths, "
+                             "%ld below and %ld above",
+                             d, grid->steps, grid->low[d], grid->high[d]);
+        }
         grid->head.cells[d] = grid->desc.cells[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
@@ -6743,6 +6811,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "check", 0, desc->check);
     dpari_fact(facts, "halo", 0, desc->halo);
+    dpari_fact(facts, "steps", 0, desc->steps);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
     dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);
@@ -8715,9 +8784,9 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, cons
 
 /* ==== halo/grid_view.c ==== */
 
-/* Describes a rank's part of a grid, without messages: the interior and the boundary, the block of
- * an array for files, and the halo. Implements dpar_grid_interior, dpar_grid_boundary,
- * dpar_grid_block and dpar_grid_halo. */
+/* Describes a rank's part of a grid, without messages: the interior and the boundary, the cells of
+ * each sub-step, the block of an array for files, and the halo. Implements dpar_grid_interior,
+ * dpar_grid_boundary, dpar_grid_valid, dpar_grid_block and dpar_grid_halo. */
 
 /* Returns the grid behind a handle, even if its world was closed. */
 static const dpari_gx *dpari_gx_in(const dpar_grid *grid)
@@ -8739,15 +8808,17 @@ static int dpari_gx_mirrored(const dpari_gx *grid, int32_t d, int side)
 }
 
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
- * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
+ * no halo cell that an exchange or a mirror fills is within the stencil's radius of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
     const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
     const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
                       dpari_gx_mirrored(grid, d, 1);
-    *lo = dpari_least(below ? grid->low[d] : 0, own);
-    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
+    const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+    const int32_t steps = exchanges ? grid->steps : 1;
+    *lo = dpari_least(below ? grid->low[d] / steps : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] / steps : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
@@ -8767,6 +8838,27 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
     return 0;
 }
 
+DPAR_API int dpar_grid_valid(const dpar_grid *handle, int32_t j, dpar_box *box)
+{
+    const dpari_gx *grid = dpari_gx_in(handle);
+    int32_t d, left;
+    if (!grid || !box || j < 0 || j >= grid->steps) {
+        return 0;
+    }
+    dpari_zero(box, sizeof *box);
+    box->dims = handle->dims;
+    left = grid->steps - 1 - j; /* the sub-steps that follow */
+    for (d = 0; d < box->dims && !dpari_gx_is_empty(grid); d++) {
+        const int64_t after = handle->cells[d] - handle->first[d] - handle->count[d];
+        const int periodic = grid->desc.periodic[d];
+        const int64_t below = grid->low[d] / grid->steps * left;
+        const int64_t above = grid->high[d] / grid->steps * left;
+        box->lo[d] = -(periodic ? below : dpari_least(below, handle->first[d]));
+        box->hi[d] = handle->count[d] + (periodic ? above : dpari_least(above, after));
+    }
+    return 1;
+}
+
 /* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
  * between these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
@@ -8774,16 +8866,15 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     dpar_box next;
     int64_t lo, hi;
     int32_t d, side;
-    dpari_zero(&next, sizeof next);
-    next.dims = grid && box && !dpari_gx_is_empty(dpari_gx_in(grid)) ? grid->dims : 0;
-    for (d = 0; d < next.dims; d++) {
-        next.hi[d] = grid->count[d];
+    if (!box || !dpar_grid_valid(grid, 0, &next) || dpari_gx_is_empty(dpari_gx_in(grid))) {
+        return 0;
     }
     for (d = 0; d < next.dims; d++) {
+        const int64_t from = next.lo[d], to = next.hi[d];
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
-            next.lo[d] = side ? hi : 0;
-            next.hi[d] = side ? grid->count[d] : lo;
+            next.lo[d] = side ? hi : from;
+            next.hi[d] = side ? to : lo;
             if (next.lo[d] < next.hi[d] && n-- == 0) {
                 *box = next;
                 return 1;
@@ -9010,6 +9101,17 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
         return status;
     }
     status = dpar_halo_plan_exchange(plan->exchange);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
+}
+
+DPAR_API dpar_status dpar_grid_reflect(dpar_grid *grid, void *const *arrays, int32_t count)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan = NULL;
+    const dpar_status status = dpari_gx_ready(g, arrays, count, 0, DPARI_GX_HALOS, &plan);
     if (status != DPAR_OK) {
         return status;
     }

@@ -45,6 +45,8 @@ static const char help[] =
     "  --bytes B       bytes per cell, all fields together (default 8)\n"
     "  --periodic 0,2  axes that wrap around\n"
     "  --box           exchange edges and corners, too\n"
+    "  --step-time NS  nanoseconds that a rank computes per cell and step: shows what it saves to\n"
+    "                  exchange a wider halo only every few steps; W is the stencil's radius\n"
     "  -h, --help      show this text\n"
     "  --version       show the version of dpar\n"
     "\n"
@@ -72,6 +74,8 @@ typedef struct problem {
     int64_t cells[DPAR_MAX_DIMS], halo, bytes;
     uint32_t periodic;
     int32_t shape;
+    double step_s;         /* seconds per cell and step, or negative */
+    dpar_halo_rates rates; /* of the machine */
 } problem;
 
 /* Reads a word of numbers with separators between. Returns how many there are, or 0 if it is none.
@@ -113,6 +117,7 @@ static int read_machine(problem *given, const char *word)
             machine_message(why.text, sizeof why.text, "");
             return complain(why.text, NULL);
         }
+        given->rates = cluster.halo;
         value[0] = cluster.nodes;
         value[1] = cluster.gpus_per_node;
     }
@@ -178,19 +183,23 @@ static int read_all(problem *given, int argc, char **argv)
 {
     const char *word[2] = {NULL, NULL}, *periodic = NULL;
     long long halo = 1, bytes = 8;
+    double step_ns = -1.0;
     int64_t widest = 0;
     int i, code, box = 0;
     const option list[] = {{"--halo", OPTION_LONG, &halo, 0, 1e15},
                            {"--bytes", OPTION_LONG, &bytes, 1, 1e15},
                            {"--periodic", OPTION_WORD, &periodic, 0, 0},
-                           {"--box", OPTION_FLAG, &box, 0, 0}};
+                           {"--box", OPTION_FLAG, &box, 0, 0},
+                           {"--step-time", OPTION_REAL, &step_ns, 0, 1e9}};
     memset(given, 0, sizeof *given);
+    dpar_halo_rates_init(&given->rates);
     code = options_read(argc, argv, list, sizeof list / sizeof *list, word, 2);
     if (code >= 0) {
         return code;
     }
     given->halo = halo;
     given->bytes = bytes;
+    given->step_s = 1e-9 * step_ns;
     given->shape = box ? DPAR_STENCIL_BOX : given->shape;
     if (word[1] == NULL) {
         return complain("a grid and a machine are needed; --help shows examples", NULL);
@@ -604,6 +613,49 @@ static int fill(table *to, const problem *given, search *all, int few, int32_t *
     return 0;
 }
 
+/* ---- steps between exchanges ----------------------------------------------------------------- */
+
+/* Prints the predicted time of a step for each number of steps between two exchanges, on the grid
+ * that is predicted to be the fastest. Returns 0, or 2 after a message. */
+static int print_steps(const problem *given)
+{
+    dpar_halo_cost_desc job;
+    dpar_halo_cost grid;
+    dpar_halo_cost_steps steps;
+    int32_t dim, k;
+    dpar_why why;
+    memset(&job, 0, sizeof job);
+    memset(&grid, 0, sizeof grid);
+    job.ranks = given->nodes * given->per_node;
+    job.per_node = given->per_node;
+    job.dims = given->dims;
+    job.shape = given->shape;
+    job.periodic = given->periodic;
+    job.bytes = given->bytes;
+    for (dim = 0; dim < given->dims; dim++) {
+        job.cells[dim] = given->cells[dim];
+        job.width[dim] = given->halo;
+    }
+    if (dpar_halo_cost_choose(&job, &given->rates, &grid, &why) != DPAR_OK ||
+        dpar_halo_cost_choose_steps(&job, &given->rates, &grid, given->step_s, &steps, &why) !=
+            DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    printf("\nsteps between exchanges, predicted for ");
+    print_grid(given->dims, grid.parts, 0);
+    printf("ranks, %g ns per cell and step\n\n   steps     halo  us per step\n",
+           1e9 * given->step_s);
+    for (k = 1; k <= 16 && (k == 1 || steps.seconds[k - 1] > 0.0); k++) {
+        printf("  %6ld %8lld %12.3f%s\n", (long)k, (long long)(k * given->halo),
+               1e6 * steps.seconds[k - 1], k == steps.best ? "  fastest" : "");
+    }
+    if (steps.best > 16) {
+        printf("  %6ld %8lld %12.3f  fastest\n", (long)steps.best,
+               (long long)(steps.best * given->halo), 1e6 * steps.seconds[steps.best - 1]);
+    }
+    return 0;
+}
+
 static int decompose(const problem *given)
 {
     static search all;
@@ -637,7 +689,7 @@ static int decompose(const problem *given)
                    (long long)given->cells[dim], (long)dim, (long)mpi[dim]);
         }
     }
-    return 0;
+    return given->step_s >= 0.0 ? print_steps(given) : 0;
 }
 
 int main(int argc, char **argv)

@@ -605,6 +605,17 @@ module dpar
         integer(c_int32_t) :: peers = 0
     end type
 
+    ! The largest number of steps between two exchanges that dpar_halo_cost_choose_steps tries.
+    integer(c_int32_t), parameter :: DPAR_HALO_COST_STEPS = 32
+
+    ! Predictions of dpar_halo_cost_choose_steps.
+    type, bind(c) :: dpar_halo_cost_steps
+        ! the number of steps between two exchanges with the shortest time per step
+        integer(c_int32_t) :: best = 0
+        ! seconds[k - 1]: predicted seconds per step with k steps between two exchanges.
+        real(c_double) :: seconds(0:DPAR_HALO_COST_STEPS - 1) = 0.0_c_double
+    end type
+
     ! What a rank receives from one neighbour in each exchange.
     type, bind(c) :: dpar_neighbour
         integer(c_int64_t) :: bytes = 0 ! bytes received
@@ -1031,6 +1042,8 @@ module dpar
         type(c_ptr) :: free_why = c_null_ptr
         ! The number of cells that this rank owns in each dim in your code.
         integer(c_int64_t) :: expected_count(0:DPAR_MAX_DIMS - 1) = 0
+        ! Number of times that a code applies its stencil between two exchanges, for deep halos.
+        integer(c_int32_t) :: steps = 0
     end type
 
     ! A grid, made by dpar_grid_make.
@@ -2229,6 +2242,19 @@ module dpar
             integer(c_int32_t) :: dpar_halo_cost_choose
         end function
 
+        ! Chooses how many steps a code with a deep halo computes between two exchanges (desc.steps
+        ! of grid.h), so that the predicted time of a step is shortest.
+        function dpar_halo_cost_choose_steps(job, rates, grid, cell_s, steps, why) bind(c)
+            import
+            type(dpar_halo_cost_desc), intent(in), target :: job
+            type(dpar_halo_rates), intent(in), optional, target :: rates
+            type(dpar_halo_cost), intent(in), target :: grid
+            real(c_double), value :: cell_s
+            type(dpar_halo_cost_steps), intent(inout), target :: steps
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_halo_cost_choose_steps
+        end function
+
         ! Predicts the seconds that one rank takes for an exchange with n neighbours.
         function dpar_neighbours_cost(neighbour, n, per_node, rates) bind(c)
             import
@@ -2874,13 +2900,34 @@ module dpar
             integer(c_int) :: dpar_grid_interior
         end function
 
-        ! Finds box n of the boundary, which are the own cells that are not in the interior.
+        ! Finds box n of the boundary, which are the own cells that are not in the interior, and
+        ! with desc.steps also the halo cells of dpar_grid_valid(grid, 0, &box).
         function dpar_grid_boundary(grid, n, box) bind(c)
             import
             type(c_ptr), value :: grid
             integer(c_int32_t), value :: n
             type(dpar_box), intent(inout), target :: box
             integer(c_int) :: dpar_grid_boundary
+        end function
+
+        ! Finds the cells on which sub-step j after an exchange is to be computed, because their
+        ! stencil reads only valid cells.
+        function dpar_grid_valid(grid, j, box) bind(c)
+            import
+            type(c_ptr), value :: grid
+            integer(c_int32_t), value :: j
+            type(dpar_box), intent(inout), target :: box
+            integer(c_int) :: dpar_grid_valid
+        end function
+
+        ! Fills the halos at mirrors of several arrays from the cells that this rank has, without
+        ! exchanging anything.
+        function dpar_grid_reflect(grid, arrays, count) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t) :: dpar_grid_reflect
         end function
 
         ! Gathers all points of an array in `whole` on rank 0.

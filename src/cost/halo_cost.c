@@ -398,6 +398,74 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
     return DPAR_OK;
 }
 
+/* Predicts the seconds per step if the ranks exchange every `steps` steps. Returns 0 if the halo
+ * would be wider than a block. */
+static DPARI_COLD double dpari_halo_steps_cost(const dpar_halo_cost_desc *job,
+                                               const dpar_halo_rates *rates,
+                                               const dpar_halo_cost *grid, double cell_s,
+                                               int32_t steps)
+{
+    dpar_halo_cost_desc deep = *job;
+    dpar_halo_cost cost = *grid;
+    double all = 0.0;
+    int32_t d, left;
+    for (left = 0; left < steps; left++) { /* the sub-steps that follow */
+        double cells = cell_s;
+        for (d = 0; d < job->dims; d++) {
+            const int64_t block = dpari_ceil_div(job->cells[d], grid->parts[d]);
+            const int32_t sides =
+                (job->periodic >> d & 1u) != 0 ? 2 : (int32_t)dpari_least(grid->parts[d] - 1, 2);
+            if (sides > 0 && job->width[d] > block / steps) {
+                return 0.0;
+            }
+            cells *= (double)(block + sides * left * job->width[d]);
+        }
+        all += cells;
+    }
+    for (d = 0; d < job->dims; d++) {
+        deep.width[d] *= grid->parts[d] > 1 || (job->periodic >> d & 1u) != 0 ? steps : 1;
+    }
+    if (steps > 1) {
+        deep.shape = DPAR_STENCIL_BOX;
+    }
+    if (dpari_halo_job_check(&deep, rates, grid, NULL) != DPAR_OK) {
+        return 0.0;
+    }
+    dpari_halo_cost_grid(&deep, rates, &cost);
+    return (cost.seconds + all) / steps;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose_steps(
+    const dpar_halo_cost_desc *job, const dpar_halo_rates *rates, const dpar_halo_cost *grid,
+    double cell_s, dpar_halo_cost_steps *steps, dpar_why *why)
+{
+    dpar_halo_rates usual;
+    dpar_status status;
+    int32_t k;
+    rates = dpari_halo_rates_or(rates, &usual);
+    status = dpari_halo_job_check(job, rates, grid, why);
+    if (status == DPAR_OK) {
+        status = dpari_halo_grid_check(job, grid, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (!steps || !(cell_s >= 0.0) || !dpari_finite(cell_s)) {
+        return dpari_wrong(why,
+                           "dpar_halo_cost_choose_steps: steps must not be NULL, and cell_s must "
+                           "be finite and at least 0");
+    }
+    steps->best = 1;
+    for (k = 1; k <= DPAR_HALO_COST_STEPS; k++) {
+        const double each = dpari_halo_steps_cost(job, rates, grid, cell_s, k);
+        steps->seconds[k - 1] = each;
+        if (each > 0.0 && each < steps->seconds[steps->best - 1]) {
+            steps->best = k;
+        }
+    }
+    return DPAR_OK;
+}
+
 DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n,
                                                 int32_t per_node, const dpar_halo_rates *rates)
 {

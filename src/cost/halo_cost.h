@@ -101,6 +101,40 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            const dpar_halo_rates *rates, dpar_halo_cost *grid,
                                            dpar_why *why);
 
+/* The largest number of steps between two exchanges that dpar_halo_cost_choose_steps tries. */
+enum { DPAR_HALO_COST_STEPS = 32 };
+
+/* Predictions of dpar_halo_cost_choose_steps. */
+typedef struct dpar_halo_cost_steps {
+    int32_t best; /* the number of steps between two exchanges with the shortest time per step */
+    /* seconds[k - 1]: predicted seconds per step with k steps between two exchanges. 0 if k was not
+     * tried, because the halo would be wider than a block. */
+    double seconds[DPAR_HALO_COST_STEPS];
+} dpar_halo_cost_steps;
+
+/* Chooses how many steps a code with a deep halo computes between two exchanges (desc.steps of
+ * grid.h), so that the predicted time of a step is shortest. Of equally fast numbers it takes the
+ * smallest.
+ *
+ * job:    the exchange of a single step: width is the stencil's radius.
+ * rates:  rates of the machine; NULL selects those of dpar_halo_rates_init.
+ * grid:   parts and strides of the process grid, such as from dpar_halo_cost_choose.
+ * cell_s: seconds that a rank computes per cell and step, all fields together.
+ * steps:  written on success only.
+ *
+ *     seconds = (exchange + cell_s * cells of all sub-steps) / steps
+ *
+ * The exchange is that of dpar_halo_cost_predict with a halo of steps * width, and with more than
+ * one step it includes edges and corners. The cells are those of a rank in the middle of the grid,
+ * with the halo cells that it computes. Time hidden by overlap is not subtracted.
+ *
+ * Local. Costs as much as DPAR_HALO_COST_STEPS predictions. The errors are those of
+ * dpar_halo_cost_predict, and DPAR_E_ARG if steps is NULL or cell_s is negative or not finite. */
+DPAR_API dpar_status dpar_halo_cost_choose_steps(const dpar_halo_cost_desc *job,
+                                                 const dpar_halo_rates *rates,
+                                                 const dpar_halo_cost *grid, double cell_s,
+                                                 dpar_halo_cost_steps *steps, dpar_why *why);
+
 /* What a rank receives from one neighbour in each exchange. For exchanges that no grid describes,
  * such as lists of ids or indices (dpar_points_peer counts them). */
 typedef struct dpar_neighbour {

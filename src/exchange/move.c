@@ -250,8 +250,8 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_sta
     return dpari_move_go(move, why);
 }
 
-DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute(dpar_comm *comm,
+                                                  const dpar_redistribute_desc *move, dpar_why *why)
 {
     dpari_redistribution all;
     dpar_status status;

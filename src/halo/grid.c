@@ -189,6 +189,17 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
     return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
 }
 
+DPAR_API dpar_status dpar_grid_reflect(dpar_grid *grid, void *const *arrays, int32_t count)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *plan = NULL;
+    const dpar_status status = dpari_gx_ready(g, arrays, count, 0, DPARI_GX_HALOS, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_gx_fill(g, &plan->mirrors, plan->exchange);
+}
+
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
 {
     dpari_gx *g = dpari_gx_of(grid);

@@ -115,6 +115,12 @@ typedef struct dpar_grid_desc {
      * unknown; if it is passed by all ranks of a part, and the other parts have all cells, this
      * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
+    /* Number of times that a code applies its stencil between two exchanges, for deep halos; 0
+     * selects 1. In dims that are periodic or cut it must divide the widths of the halo, and the
+     * quotient is the stencil's radius: a halo of 6 with 3 steps is for a stencil of radius 2. In
+     * other dims the halo needs only the radius. More than 1 step needs star = 0, because a second
+     * step reads edges and corners. See dpar_grid_valid. */
+    int32_t steps;
 } dpar_grid_desc;
 
 /* A grid, made by dpar_grid_make. All fields are read-only. */
@@ -294,18 +300,64 @@ DPAR_API dpar_status dpar_grid_reduce(dpar_grid *grid, void *u, int32_t op);
 DPAR_API dpar_status dpar_grid_reduce_many(dpar_grid *grid, void *const *arrays, int32_t count,
                                            int32_t op);
 /* Finds the interior: the own cells that can be computed during an exchange. A stencil as wide as
- * the halo, applied to such a cell, reads no halo cell that the exchange or a mirror fills. Returns
- * 1, or 0 if there are no such cells.
+ * the halo (with desc.steps, as wide as halo / steps), applied to such a cell, reads no halo cell
+ * that the exchange or a mirror fills. Returns 1, or 0 if there are no such cells.
  *
  * box: receives the range of loop indices: 0 is the first own cell, and hi is one past the last
  *      cell of the interior.
  *
  * Mirrors are those of the grid and of all fields that are known so far. Local. Costs O(dims). */
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box);
-/* Finds box n of the boundary, which are the own cells that are not in the interior. Returns 1, or
- * 0 if there is no such box. The boundary consists of at most 2 * dims disjoint boxes, numbered
- * from 0. Local. Costs O(dims). */
+/* Finds box n of the boundary, which are the own cells that are not in the interior, and with
+ * desc.steps also the halo cells of dpar_grid_valid(grid, 0, &box). Returns 1, or 0 if there is no
+ * such box. The boundary consists of at most 2 * dims disjoint boxes, numbered from 0. Local. Costs
+ * O(dims). */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box);
+
+/* ---- deep halos ----
+ *
+ * A code whose messages are short waits for their latency. With a halo that is several times as
+ * wide as its stencil it exchanges only every few steps and computes some halo cells itself, twice
+ * in all. This is also called communication avoiding, ghost cell expansion or temporal blocking.
+ *
+ *     d.halo = 4;
+ *     d.steps = 4;                                 radius 1: one exchange for four steps
+ *     ...
+ *     dpar_grid_exchange(g, u);
+ *     for (j = 0; dpar_grid_valid(g, j, &box); j++) {
+ *         ... compute the cells of box of v from u, then swap u and v ...
+ *     }
+ *
+ * dpar_halo_cost_choose_steps (dpar_cost.h) predicts the number of steps that is fastest, and
+ * dpar_grid_check_step (dpar_debug.h) finds stencils that read stale cells. */
+
+/* Finds the cells on which sub-step j after an exchange is to be computed, because their stencil
+ * reads only valid cells. Sub-step 0 is the first. Returns 1, or 0 if j is not 0 to desc.steps - 1,
+ * which is the same on all ranks.
+ *
+ * box: receives the range of loop indices: 0 is the first own cell, and indices in the halo below
+ *      the block are negative. The box holds the own cells and, around them, (steps - 1 - j) *
+ *      radius cells of the halo. On a rank without cells it is empty.
+ *
+ * The box never extends beyond an end of the grid that is not periodic. Values beyond a wall are
+ * those of the code, as without deep halos. Each rank whose halo contains such places needs their
+ * values, along the whole box; desc.exchange_walls sends them with the halos. A code that computes
+ * them from the cells next to the wall does so again in each sub-step. Halo cells beyond a mirror
+ * must be filled again after each sub-step, by dpar_grid_reflect. A grid has no folds.
+ *
+ * If the arrays were exchanged to a depth of only d * radius cells, begin with j = steps - d. To
+ * compute during the exchange, apply sub-step 0 to dpar_grid_interior after dpar_grid_begin, and to
+ * dpar_grid_boundary after dpar_grid_end. Local. Costs O(dims). */
+DPAR_API int dpar_grid_valid(const dpar_grid *grid, int32_t j, dpar_box *box);
+/* Fills the halos at mirrors of several arrays from the cells that this rank has, without
+ * exchanging anything. Call it after each sub-step between two exchanges.
+ *
+ * arrays: [count], 1 to 4096 of them.
+ *
+ * Sends no messages if arrays of these shapes were exchanged before, and otherwise plans that
+ * exchange. Collective like dpar_grid_exchange_many, and with the same errors. Does nothing if
+ * there is no mirror. */
+DPAR_API dpar_status dpar_grid_reflect(dpar_grid *grid, void *const *arrays, int32_t count);
 
 /* ---- the whole array, files ---- */
 

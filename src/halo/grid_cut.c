@@ -78,6 +78,14 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, dpar_why *why)
             why, "grid: desc.exchange_walls is %d and array_start %d; each must be 0 or 1",
             desc->exchange_walls, desc->array_start);
     }
+    if (desc->steps < 0 || (desc->steps > 1 && desc->star)) {
+        return dpari_wrong(
+            why,
+            "grid: desc.steps is %d, star %d; steps must be at least 0, and star 0 if "
+            "it is above 1, because the second step reads edges and corners",
+            desc->steps, desc->star);
+    }
+    grid->steps = (int32_t)dpari_most(desc->steps, 1);
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
         grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
@@ -221,6 +229,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, const dpar_co
         const int64_t most = INT64_C(1) << 56;
         const int64_t count =
             dpari_gx_cells_of_part(grid, d, grid->head.coord[d], &grid->head.first[d]);
+        const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+        if (exchanges && (grid->low[d] % grid->steps != 0 || grid->high[d] % grid->steps != 0)) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "grid: dim %d: desc.steps is %d; it must divide the halo's widths, "
+                             "%ld below and %ld above",
+                             d, grid->steps, grid->low[d], grid->high[d]);
+        }
         grid->head.cells[d] = grid->desc.cells[d];
         grid->head.count[d] = count;
         grid->head.stride[d] = step;
@@ -257,6 +272,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_gx_state(dpari_facts *facts, const void *gi
     dpari_fact(facts, "order", 0, desc->order);
     dpari_fact(facts, "check", 0, desc->check);
     dpari_fact(facts, "halo", 0, desc->halo);
+    dpari_fact(facts, "steps", 0, desc->steps);
     dpari_fact_type(facts, "type", 0, desc->type);
     dpari_fact(facts, "owns_comm", 0, desc->owns_comm);
     dpari_fact(facts, "exchange_walls", 0, desc->exchange_walls);

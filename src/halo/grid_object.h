@@ -34,6 +34,7 @@ typedef struct dpari_gx {
 
     /* Of grid_cut.c: the halo's width on each side of each dim, and the largest of these. */
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
+    int32_t steps;  /* desc.steps, at least 1 */
     dpar_halo halo; /* of cells */
     int64_t *cuts;  /* of grid_expected.c: memory of desc.cuts; NULL if the caller has set them */
     int64_t cut_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Describes a rank's part of a grid, without messages: the interior and the boundary, the block of
- * an array for files, and the halo. Implements dpar_grid_interior, dpar_grid_boundary,
- * dpar_grid_block and dpar_grid_halo. */
+/* Describes a rank's part of a grid, without messages: the interior and the boundary, the cells of
+ * each sub-step, the block of an array for files, and the halo. Implements dpar_grid_interior,
+ * dpar_grid_boundary, dpar_grid_valid, dpar_grid_block and dpar_grid_halo. */
 #include "grid.h"
 
 #include "../base/arith.h"
@@ -32,15 +32,17 @@ static int dpari_gx_mirrored(const dpari_gx *grid, int32_t d, int side)
 }
 
 /* Computes the own cells of a dim, lo to hi - 1, that can be computed during an exchange, because
- * no halo cell that an exchange or a mirror fills is within the halo's width of them. */
+ * no halo cell that an exchange or a mirror fills is within the stencil's radius of them. */
 static void dpari_gx_inner(const dpari_gx *grid, int32_t d, int64_t *lo, int64_t *hi)
 {
     const int64_t first = grid->head.first[d], own = grid->head.count[d];
     const int below = first > 0 || grid->desc.periodic[d] || dpari_gx_mirrored(grid, d, 0);
     const int above = first + own < grid->head.cells[d] || grid->desc.periodic[d] ||
                       dpari_gx_mirrored(grid, d, 1);
-    *lo = dpari_least(below ? grid->low[d] : 0, own);
-    *hi = dpari_most(above ? own - grid->high[d] : own, *lo);
+    const int exchanges = grid->head.parts[d] > 1 || grid->desc.periodic[d];
+    const int32_t steps = exchanges ? grid->steps : 1;
+    *lo = dpari_least(below ? grid->low[d] / steps : 0, own);
+    *hi = dpari_most(above ? own - grid->high[d] / steps : own, *lo);
 }
 
 DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
@@ -60,6 +62,27 @@ DPAR_API int dpar_grid_interior(const dpar_grid *grid, dpar_box *box)
     return 0;
 }
 
+DPAR_API int dpar_grid_valid(const dpar_grid *handle, int32_t j, dpar_box *box)
+{
+    const dpari_gx *grid = dpari_gx_in(handle);
+    int32_t d, left;
+    if (!grid || !box || j < 0 || j >= grid->steps) {
+        return 0;
+    }
+    dpari_zero(box, sizeof *box);
+    box->dims = handle->dims;
+    left = grid->steps - 1 - j; /* the sub-steps that follow */
+    for (d = 0; d < box->dims && !dpari_gx_is_empty(grid); d++) {
+        const int64_t after = handle->cells[d] - handle->first[d] - handle->count[d];
+        const int periodic = grid->desc.periodic[d];
+        const int64_t below = grid->low[d] / grid->steps * left;
+        const int64_t above = grid->high[d] / grid->steps * left;
+        box->lo[d] = -(periodic ? below : dpari_least(below, handle->first[d]));
+        box->hi[d] = handle->count[d] + (periodic ? above : dpari_least(above, after));
+    }
+    return 1;
+}
+
 /* The boxes below and above the interior in dim 0 span all other dims. The boxes of dim 1 are
  * between these two, and so on. */
 DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
@@ -67,16 +90,15 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     dpar_box next;
     int64_t lo, hi;
     int32_t d, side;
-    dpari_zero(&next, sizeof next);
-    next.dims = grid && box && !dpari_gx_is_empty(dpari_gx_in(grid)) ? grid->dims : 0;
-    for (d = 0; d < next.dims; d++) {
-        next.hi[d] = grid->count[d];
+    if (!box || !dpar_grid_valid(grid, 0, &next) || dpari_gx_is_empty(dpari_gx_in(grid))) {
+        return 0;
     }
     for (d = 0; d < next.dims; d++) {
+        const int64_t from = next.lo[d], to = next.hi[d];
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
-            next.lo[d] = side ? hi : 0;
-            next.hi[d] = side ? grid->count[d] : lo;
+            next.lo[d] = side ? hi : from;
+            next.hi[d] = side ? to : lo;
             if (next.lo[d] < next.hi[d] && n-- == 0) {
                 *box = next;
                 return 1;

@@ -350,7 +350,7 @@ static dpar_status dpari_mem_unpin(void *ctx, void *memory)
     return DPAR_OK;
 }
 
-DPAR_API dpar_mem dpar_mem_host(void)
+DPAR_API DPARI_COLD dpar_mem dpar_mem_host(void)
 {
     dpar_mem m;
     dpari_zero(&m, sizeof m);

@@ -205,7 +205,7 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *halo, dpar
     return DPAR_OK;
 }
 
-static int dpari_halo_windows(const dpar_halo *halo)
+static DPARI_COLD int dpari_halo_windows(const dpar_halo *halo)
 {
     int32_t d, any = 0;
     for (d = 0; d < halo->grid.dims; d++) {
@@ -266,7 +266,7 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *halo, int
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *halo, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
@@ -388,7 +388,7 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *halo)
 }
 
 /* Turns the block [y[0], y[1]) of that layout into its outputs. Returns 0 if there are none. */
-static int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
+static DPARI_COLD int dpari_halo_computes(const dpar_halo *halo, int32_t d, int64_t *y)
 {
     if (halo->outputs == NULL) {
         dpari_window_owned(&halo->window[d], halo->grid.extent[d], dpari_halo_all(halo, d), y[0],
@@ -474,8 +474,8 @@ static void dpari_halo_shrink(const dpar_halo *halo, int32_t d, const int64_t *o
 
 /* Sets out[] to the points that a rank computes in a dim, and core[] to their core. Returns 1, or 0
  * if there are none. */
-DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *halo, const int32_t *coord, int32_t d,
-                                          int64_t *out, int64_t *core)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_work(const dpar_halo *halo, const int32_t *coord,
+                                                     int32_t d, int64_t *out, int64_t *core)
 {
     int64_t own[2] = {0, 0}, n = halo->grid.extent[d];
     int has = dpari_layout_span(&halo->grid, coord, d, &own[0], &own[1]);
@@ -515,8 +515,8 @@ static int dpari_halo_pair(const dpar_halo *halo, const int32_t *coord, int32_t 
 }
 
 /* Computes the inner or the outer box of a pair. Returns 0 if it is empty or does not exist. */
-DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *halo, int32_t rank, int kind,
-                                         int want_outer, dpar_box *box)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_get(const dpar_halo *halo, int32_t rank, int kind,
+                                                    int want_outer, dpar_box *box)
 {
     int32_t coord[DPAR_MAX_AXES], i, dims = halo->grid.dims;
     int64_t inner[2], outer[2];

@@ -72,7 +72,7 @@ static int dpari_halo_has_pass(const dpar_halo *halo, int32_t pass)
 
 /* From an even face, east leads to the next face without a turn, and north to the face after that
  * with a turn. From an odd face, east and north are exchanged. West and south lead back. */
-DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+DPARI_API DPARI_COLD int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
 {
     int32_t along_y = edge >= DPARI_EDGE_SOUTH, step;
     if (face < 0 || face > 5 || edge < DPARI_EDGE_WEST || edge > DPARI_EDGE_NORTH) {
@@ -99,7 +99,7 @@ typedef struct dpari_halo_way {
     int32_t edge[2], turns[2]; /* each edge and its quarter turns */
 } dpari_halo_way;
 
-static void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_way *w)
+static DPARI_COLD void dpari_halo_way_of(const dpar_halo *halo, int32_t pass, dpari_halo_way *w)
 {
     int32_t along_x;
     w->edges = 1;
@@ -399,7 +399,7 @@ static int dpari_halo_travels(const dpar_halo_cursor *cursor)
 }
 
 /* Moves to the next box of segments of this receiver, or with `fresh` to its first one. */
-DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *cursor, int fresh)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_box_next(dpar_halo_cursor *cursor, int fresh)
 {
     int32_t dims = cursor->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -429,7 +429,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *cursor, int fres
 /* ---- the receivers of a sender --------------------------------------------------------------- */
 
 /* Sets the points that a receiver with own points at[d] and an array `box` may receive in dim d. */
-static void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64_t *box)
+static DPARI_COLD void dpari_halo_receiver(dpar_halo_cursor *cursor, int32_t d, const int64_t *box)
 {
     const dpar_halo *halo = cursor->h;
     cursor->origin[d] = box[0];
@@ -548,7 +548,7 @@ static void dpari_halo_advance(dpar_halo_cursor *cursor, int32_t d)
 }
 
 /* Moves to the next receiver, or with `fresh` to the first one. */
-DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *cursor, int fresh)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_halo_receivers(dpar_halo_cursor *cursor, int fresh)
 {
     int32_t dims = cursor->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -575,8 +575,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *cursor, int fre
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int32_t direction,
-                                        int32_t mode, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank,
+                                                   int32_t direction, int32_t mode, dpar_why *why)
 {
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
@@ -608,8 +608,9 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *halo, int32_t rank, int
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo, int32_t rank,
-                                     int32_t direction, int32_t mode, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_first(dpar_halo_cursor *cursor, const dpar_halo *halo,
+                                                int32_t rank, int32_t direction, int32_t mode,
+                                                dpar_why *why)
 {
     dpar_status st = dpar_halo_check(halo, why);
     int64_t box[2];
@@ -665,8 +666,8 @@ static void dpari_halo_turn(const dpar_halo_cursor *cursor, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *cursor, int32_t peer,
-                                           dpar_transfer *t)
+DPARI_STATIC_NOINLINE DPARI_COLD void dpari_halo_fill(const dpar_halo_cursor *cursor, int32_t peer,
+                                                      dpar_transfer *t)
 {
     const dpar_halo *halo = cursor->h, *from = halo;
     int32_t adjoint = cursor->mode % 2, d;

@@ -109,7 +109,8 @@ static int32_t dpari_largest_axis(const dpar_mesh *mesh, uint32_t which, int64_t
 
 /* Counts the members of a group that are ranks below x. `base` is the member with coordinate 0, and
  * the mesh is nested. */
-static int32_t dpari_members_below(const dpar_mesh *mesh, uint32_t which, int32_t base, int64_t x)
+static DPARI_COLD int32_t dpari_members_below(const dpar_mesh *mesh, uint32_t which, int32_t base,
+                                              int64_t x)
 {
     int64_t rest = x - base, below = INT64_MAX;
     int32_t count = 0, inner = dpar_mesh_group_size(mesh, which), i;
@@ -157,8 +158,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 
 /* Finds the copies at `coord` that may send to q, which are the copies nearest to q. Returns how
  * many there are; *low receives the number of the first one. */
-DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
-                                         const int32_t *coord, int32_t q, int32_t *low)
+DPARI_STATIC_NOINLINE DPARI_COLD int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
+                                                    const int32_t *coord, int32_t q, int32_t *low)
 {
     const dpar_mesh *mesh = &dpari_from(cursor)->mesh;
     uint32_t copies = cursor->free_from;
@@ -186,8 +187,8 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *cursor,
 /* Returns how many receivers of the box of q share a pool of n copies, and sets *number to the
  * number of q among them. If the pool is that of the node, they are the receivers on the node,
  * otherwise all receivers. */
-DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *cursor, int32_t q,
-                                           int32_t n, int32_t *number)
+DPARI_STATIC_NOINLINE DPARI_COLD int32_t dpari_takers(const dpar_redistribute_cursor *cursor,
+                                                      int32_t q, int32_t n, int32_t *number)
 {
     const dpar_mesh *mesh = &dpari_to(cursor)->mesh;
     int32_t takers = dpar_mesh_group_size(mesh, cursor->free_to), first, below;
@@ -398,7 +399,7 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *cursor, int32_t d,
 
 /* Computes the piece of dim d that begins at at[d]. It ends where the indices of one side are no
  * longer consecutive. */
-static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
+static DPARI_COLD void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 {
     int64_t here, there;
     cursor->begin[d] = dpar_layout_global(&cursor->mine, cursor->rank, d, cursor->at[d], &here);
@@ -408,7 +409,7 @@ static void dpari_walk_piece(dpar_redistribute_cursor *cursor, int32_t d)
 }
 
 /* Moves to the first box of the range. Returns 0 if the range is empty. */
-static int dpari_walk_first(dpar_redistribute_cursor *cursor)
+static DPARI_COLD int dpari_walk_first(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
     for (d = 0; d < cursor->mine.dims; d++) {
@@ -424,7 +425,7 @@ static int dpari_walk_first(dpar_redistribute_cursor *cursor)
 }
 
 /* Moves to the next box. Returns 0 at the end. */
-static int dpari_walk_box(dpar_redistribute_cursor *cursor)
+static DPARI_COLD int dpari_walk_box(dpar_redistribute_cursor *cursor)
 {
     int32_t d;
     for (d = cursor->mine.dims - 1; d >= 0; d--) {
@@ -441,7 +442,7 @@ static int dpari_walk_box(dpar_redistribute_cursor *cursor)
 
 /* True if the rank receives anything. On a Partial axis of `to` that is not Partial in `from`, only
  * coordinate 0 receives. */
-static int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
+static DPARI_COLD int dpari_takes(const dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t at[DPAR_MAX_AXES], i;
@@ -483,7 +484,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *cursor)
 }
 
 /* Makes the walk go over the array of `rank` in the layout `mine`. */
-static void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
+static DPARI_COLD void dpari_walk_over(dpar_redistribute_cursor *cursor, int32_t rank)
 {
     const dpar_layout *from = dpari_from(cursor), *to = dpari_to(cursor);
     int32_t i;
@@ -653,8 +654,9 @@ static int dpari_range(dpar_redistribute_cursor *cursor, int32_t n, int32_t take
 
 /* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
  * of the ranks at coord[] in another layout. Returns the number of elements in them. */
-static int64_t dpari_narrow(const dpar_layout *layout, int32_t rank, const dpar_layout *other,
-                            const int32_t *coord, int64_t *low, int64_t *high)
+static DPARI_COLD int64_t dpari_narrow(const dpar_layout *layout, int32_t rank,
+                                       const dpar_layout *other, const int32_t *coord, int64_t *low,
+                                       int64_t *high)
 {
     int64_t size = 1, from, to;
     int32_t d;
@@ -724,7 +726,7 @@ static int dpari_range_to(dpar_redistribute_cursor *cursor, int32_t q)
 
 /* Moves to the next rank of the node (or only this rank) that receives something. Returns 0 if
  * there is none left. */
-DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_next_mate(dpar_redistribute_cursor *cursor)
 {
     while (cursor->phase == DPARI_TO_NODE) {
         if (cursor->mate == cursor->mates) {
@@ -738,7 +740,7 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *cursor)
 
 /* Moves to the next range, which may be empty, for receivers on any node: first for all that
  * receive whole boxes, then for the one or two that receive a share. Returns 0 at the end. */
-DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *cursor)
+DPARI_STATIC_NOINLINE DPARI_COLD int dpari_next_phase(dpar_redistribute_cursor *cursor)
 {
     int32_t me = dpar_mesh_group_index(&cursor->mine.mesh, cursor->free_from, cursor->rank);
     int32_t takers = dpar_mesh_group_size(&cursor->other.mesh, cursor->free_to), d;
@@ -848,7 +850,8 @@ static int dpari_walk_on(dpar_redistribute_cursor *cursor)
     return 0;
 }
 
-DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *cursor, dpar_transfer *transfer)
+DPAR_API DPARI_COLD int dpar_redistribute_next(dpar_redistribute_cursor *cursor,
+                                               dpar_transfer *transfer)
 {
     int32_t d, turned;
     if (!dpari_walk_on(cursor)) {

@@ -158,8 +158,9 @@ static int64_t dpari_window_first(const dpar_window *window, int64_t inputs, int
     return dpari_least(outputs, y);
 }
 
-DPARI_API void dpari_window_owned(const dpar_window *window, int64_t inputs, int64_t outputs,
-                                  int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_API DPARI_COLD void dpari_window_owned(const dpar_window *window, int64_t inputs,
+                                             int64_t outputs, int64_t lo, int64_t hi, int64_t *y0,
+                                             int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));

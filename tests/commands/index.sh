@@ -67,6 +67,10 @@ expect 0 '^MPI_Dims_create   2000 x 1250 ' decompose 1000000x1000000 625000x4
 # A machine that needs less than 2 s shows no progress.
 [ $(($(date +%s) - began)) -lt 4 ] || grep -q '^decompose: [0-9]* % of the placements compared, 2 s$' "$work/err" || { echo 'decompose: no progress after 2 s'; bad=1; }
 expect 0 '^grid 64 x 64, 1 rank on 1 node of 1, ' decompose 64x64 1x1
+# steps between exchanges: 2 messages of 2 us and 65536 / 8 cells of 1 ns; 1 rank has nothing to save
+expect 0 '^       3        3        9.851  fastest$' decompose 256x256 4x2 --step-time 1
+expect 0 '^       1        1        0.000  fastest$' decompose 64x64 1x1 --step-time 0
+expect 2 'a number of 0 to 1000000000, not .-1' decompose 64x64 1x1 --step-time -1
 # six axes: each column ends where its heading does
 expect 0 '^best of all       1 x 1 x 2 x 2 x 2 x 2 in order  ' decompose 4x4x4x4x4x4 4x4
 awk 'NR == 3 { head = length($0) } NR > 3 && length($0) != head { exit 1 }' "$work/out" ||

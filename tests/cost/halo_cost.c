@@ -206,6 +206,107 @@ static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
     CHECK(dpar_neighbours_cost(to, 0, 1, rates) == 0.0);
 }
 
+/* Counts the cells that a rank with the largest block and neighbours on all sides where the grid
+ * has any computes in `steps` sub-steps, one after the other. */
+static double cells_of_steps(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t steps)
+{
+    double all = 0;
+    for (int32_t s = 0; s < steps; s++) {
+        double cells = 1;
+        for (int32_t d = 0; d < j->dims; d++) {
+            int64_t n = (j->cells[d] + g->parts[d] - 1) / g->parts[d];
+            const int ring = (int)(j->periodic >> d & 1u);
+            for (int32_t later = s + 1; later < steps; later++) {
+                n += ring || g->parts[d] > 1 ? j->width[d] : 0;
+                n += ring || g->parts[d] > 2 ? j->width[d] : 0;
+            }
+            cells *= (double)n;
+        }
+        all += cells;
+    }
+    return all;
+}
+
+/* Returns 1 if a halo of this many steps is wider than a block where it is exchanged. */
+static int too_wide(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, int32_t steps)
+{
+    int wide = 0;
+    for (int32_t d = 0; d < j->dims; d++) {
+        const int64_t block = (j->cells[d] + g->parts[d] - 1) / g->parts[d];
+        wide |= (g->parts[d] > 1 || (j->periodic >> d & 1u)) && steps * j->width[d] > block;
+    }
+    return wide;
+}
+
+/* Compares the choice of steps with predictions of each halo. */
+static void steps_of(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, double cell_s)
+{
+    dpar_halo_cost_steps steps;
+    double least = 0;
+    int32_t best = 1;
+    dpar_why why;
+    CHECK_INT(dpar_halo_cost_choose_steps(j, NULL, g, cell_s, &steps, &why), DPAR_OK);
+    for (int32_t k = 1; k <= DPAR_HALO_COST_STEPS; k++) {
+        dpar_halo_cost_desc deep = *j;
+        dpar_halo_cost cost = *g;
+        double expected;
+        if (too_wide(j, g, k)) {
+            CHECK(steps.seconds[k - 1] <= 0);
+            continue;
+        }
+        for (int32_t d = 0; d < j->dims; d++) {
+            deep.width[d] *= g->parts[d] > 1 || (j->periodic >> d & 1u) ? k : 1;
+        }
+        deep.shape = k > 1 ? DPAR_STENCIL_BOX : j->shape;
+        CHECK_INT(dpar_halo_cost_predict(&deep, NULL, &cost, &why), DPAR_OK);
+        expected = (cost.seconds + cell_s * cells_of_steps(j, g, k)) / k;
+        CHECK_NEAR(steps.seconds[k - 1], expected, 1e-12);
+        if (k == 1 || steps.seconds[k - 1] < least) {
+            least = steps.seconds[k - 1];
+            best = k;
+        }
+    }
+    CHECK_INT(steps.best, best);
+}
+
+static void many_steps(void)
+{
+    static const double cell_s[] = {0, 1e-11, 1e-10, 1e-9, 1e-8};
+    dpar_halo_cost_desc j;
+    dpar_halo_cost g;
+    dpar_halo_cost_steps steps;
+    int32_t i;
+    dpar_why why;
+    for (i = 0; i < 200; i++) {
+        const int32_t ranks = 1 + i % 13;
+        memset(&g, 0, sizeof g);
+        j = job_of(ranks, i % 3 == 0 ? 0 : 1 + i % 4, 8 + i * 7 % 90, i % 11 == 0 ? 0 : 1 + i % 3);
+        j.periodic = (uint32_t)(i * 5 % 8);
+        j.shape = i % 2 ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+        j.cells[0] += i % 7;
+        if (dpar_halo_cost_choose(&j, NULL, &g, &why) == DPAR_OK) {
+            steps_of(&j, &g, cell_s[i % 5]);
+        }
+    }
+    /* little work between messages of another node: several steps; much work: one */
+    j = job_of(8, 1, 64, 1);
+    j.dims = 2;
+    CHECK_INT(dpar_halo_cost_choose(&j, NULL, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, &g, 1e-11, &steps, &why), DPAR_OK);
+    CHECK(steps.best > 1);
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, &g, 1e-8, &steps, &why), DPAR_OK);
+    CHECK_INT(steps.best, 1);
+    steps.best = 7;
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, &g, -1, &steps, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "cell_s must be finite and at least 0") != NULL);
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, &g, (double)NAN, &steps, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, &g, 1, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, NULL, 1, &steps, &why), DPAR_E_ARG);
+    g.parts[0]++;
+    CHECK_INT(dpar_halo_cost_choose_steps(&j, NULL, &g, 1, &steps, &why), DPAR_E_ARG);
+    CHECK_INT(steps.best, 7);
+}
+
 static void bad(void)
 {
     dpar_halo_cost_desc j = job_of(4, 0, 8, 1);
@@ -280,5 +381,6 @@ int main(void)
     cluster.halo.run_s *= 2.0;
     neighbours(&cluster.halo, 32, 1);
     bad();
+    many_steps();
     return CHECK_DONE();
 }
