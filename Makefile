@@ -7,11 +7,11 @@ FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 B = build
-HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_particles.h dpar_pencil.h \
+HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_blocks.h dpar_points.h dpar_particles.h dpar_pencil.h \
 	dpar_train.h dpar_spatial.h dpar_debug.h
 ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
-	$(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
+	$(B)/dpar_blocks.o $(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/llama $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
@@ -22,7 +22,7 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
-	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-particles test-pencil test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-blocks test-points test-particles test-pencil test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
@@ -65,6 +65,8 @@ dpar_cost.h: $(PASTED) src/cost/*
 dpar_comm.h: $(PASTED) src/host/* src/comm/* src/exchange/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_blocks.h: $(PASTED) src/blocks/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -112,6 +114,9 @@ $(B)/dpar_comm.o: dpar_comm.h dpar.h
 $(B)/dpar_halo.o: dpar_halo.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_HALO_IMPLEMENTATION -x c -c dpar_halo.h -o $@
+$(B)/dpar_blocks.o: dpar_blocks.h dpar_halo.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_BLOCKS_IMPLEMENTATION -x c -c dpar_blocks.h -o $@
 $(B)/dpar_points.o: dpar_points.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_POINTS_IMPLEMENTATION -x c -c dpar_points.h -o $@
@@ -262,6 +267,8 @@ test-comm:
 	@$(TESTS) test comm
 test-halo:
 	@$(TESTS) test halo
+test-blocks:
+	@$(TESTS) test blocks
 test-points:
 	@$(TESTS) test points
 test-particles:

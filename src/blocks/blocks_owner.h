@@ -75,9 +75,11 @@ typedef struct dpar_blocks_stats {
  * stats: receives how well they are distributed; may be NULL, which saves the time to count.
  *
  * No contiguous cuts of the order give a lighter heaviest rank. Among the best cuts, those nearest
- * to equal weights are used. No rank is idle if there are at least as many blocks as ranks. Weights
- * are rounded to multiples of (largest weight) / 2^k, where k is at most 52, and small enough that
- * the number of blocks times 2^k is at most 2^60.
+ * to equal weights are used. No rank is idle if there are at least as many blocks as ranks.
+ *
+ * Weights are rounded to 1 / 2^k of the largest power of 2 that is not above the largest weight.
+ * Here k is at most 52, and small enough that the number of blocks times 2^k is at most 2^59. Whole
+ * numbers are therefore exact up to 2^28, and with 1000 blocks up to 2^49.
  *
  * Local. Costs O(blocks x log(largest weight in steps)) at most, a second for 10^7 blocks. Fails
  * with DPAR_E_ARG if a field is out of range, or a weight is negative or not finite, DPAR_E_RANGE
@@ -127,10 +129,10 @@ typedef struct dpar_blocks_rebalance_result {
  * result: receives the decision.
  *
  * A step takes as long as the heaviest rank. The cuts of dpar_blocks_assign's order are moved as
- * little as balance allows: the heaviest rank may be above the least possible weight by nothing,
- * 1/64, 1/32, 1/16, 1/8 or 1/4, whichever saves the most after the cost of moving. It does not pay
- * if the cost is higher than the gain or the threshold is not reached. If present owners are not
- * contiguous in this order, they are compared with those of dpar_blocks_assign.
+ * little as balance allows. For that the heaviest rank may be above the least possible weight by
+ * nothing, 1/64, 1/32, 1/16, 1/8 or 1/4, whichever saves the most after the cost of moving. Nothing
+ * moves if the cost is not less than the gain, or if the threshold is not reached. If the present
+ * owners are not contiguous in this order, the new ones are those of dpar_blocks_assign.
  *
  * Local. Costs up to seven times as much as dpar_blocks_assign with stats. Gain and cost are
  * doubles: ranks that must agree should let one of them decide. Fails as dpar_blocks_measure does,
