@@ -6,7 +6,8 @@
 
 #if defined(__unix__) || defined(__APPLE__)
 
-static const char order_names[DPAR_BLOCKS_ORDER_COUNT][8] = {"hilbert", "morton", "rows", "snake"};
+static const char order_names[DPAR_BLOCKS_ORDER_COUNT][12] = {"hilbert", "morton", "rows", "snake",
+                                                              "bisection"};
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
@@ -335,7 +336,7 @@ static int print_orders(blocks_job *job, const problem *given, int32_t chosen,
     const double each = (double)given->halo * (double)given->bytes;
     dpar_why why;
     int32_t i;
-    printf("%-9s%10s%18s%19s%10s%10s\n", "order", "imbalance", "blocks per rank",
+    printf("%-10s%10s%18s%19s%10s%10s\n", "order", "imbalance", "blocks per rank",
            "neighbours (most)", "all ranks", "one rank");
     for (i = 0; i <= DPAR_BLOCKS_ORDER_COUNT; i++) {
         char range[60], most[60];
@@ -349,7 +350,7 @@ static int print_orders(blocks_job *job, const problem *given, int32_t chosen,
         snprintf(range, sizeof range, "%lld to %lld", (long long)stats->blocks_least,
                  (long long)stats->blocks_most);
         snprintf(most, sizeof most, "%.1f (%ld)", stats->neighbours, (long)stats->neighbours_most);
-        printf("%-9s%10.3f%18s%19s", order_names[i], stats->imbalance, range, most);
+        printf("%-10s%10.3f%18s%19s", order_names[i], stats->imbalance, range, most);
         print_bytes((double)stats->cut * each);
         print_bytes((double)stats->cut_most * each);
         printf("\n");
@@ -402,7 +403,7 @@ static int show_blocks(const problem *given, const blocks_options *asked)
         chosen++;
     }
     if (chosen == DPAR_BLOCKS_ORDER_COUNT) {
-        return complain("--order is hilbert, morton, rows or snake, not", asked->order);
+        return complain("--order is hilbert, morton, rows, snake or bisection, not", asked->order);
     }
     code = open_blocks(&job, given, asked);
     if (code == 0 && asked->mask != NULL) {

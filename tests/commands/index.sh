@@ -81,7 +81,7 @@ printf 'P5 6 4 255\n\0\0\1\1\1\1\0\0\1\1\1\1\0\0\1\1\1\1\0\0\1\1\1\1' > "$work/b
 printf 'P5 6 4 256\n\0\0\0\0\0\1\0\1\1\0\0\1\0\0\0\0\0\1\0\1\1\0\0\1\0\0\0\0\0\1\0\1\1\0\0\1\0\0\0\0\0\1\0\1\1\0\0\1' > "$work/wide.pgm"
 for mask in ocean.txt ocean.pgm binary.pgm wide.pgm; do
     expect 0 '^4 of 6 blocks have an owner; they hold 66.7 % of the cells$' decompose 4x6 1x4 --blocks 2x2 --mask $mask --draw --svg blocks.svg
-    expect 0 '^hilbert       1.000            1 to 1            2.0 (2)    128 B      32 B' decompose 4x6 1x4 --blocks 2x2 --mask $mask
+    expect 0 '^hilbert        1.000            1 to 1            2.0 (2)    128 B      32 B' decompose 4x6 1x4 --blocks 2x2 --mask $mask
     expect 0 '^\.DC$' decompose 4x6 1x4 --blocks 2x2 --mask $mask --draw
     expect 0 '^\.CD$' decompose 4x6 1x4 --blocks 2x2 --mask $mask --draw --order rows
 done
@@ -93,7 +93,7 @@ expect 0 '^2 ranks have no block$' decompose 4 1x4 --blocks 2
 expect 2 "such as 36x36 for a grid of 2 axes, not '2'" decompose 4x6 1x4 --blocks 2
 expect 2 "such as 36x36 for a grid of 2 axes, not '2x0'" decompose 4x6 1x4 --blocks 2x0
 expect 2 '2^31 - 1 blocks' decompose 100000x100000 1x4 --blocks 1x1
-expect 2 "order is hilbert, morton, rows or snake, not 'peano'" decompose 4x6 1x4 --blocks 2x2 --order peano
+expect 2 "order is hilbert, morton, rows, snake or bisection, not 'peano'" decompose 4x6 1x4 --blocks 2x2 --order peano
 expect 2 'need --blocks' decompose 4x6 1x4 --order rows
 expect 2 'box does not go with --blocks' decompose 4x6 1x4 --blocks 2x2 --box
 expect 2 "mask 'none.txt': No such file" decompose 4x6 1x4 --blocks 2x2 --mask none.txt
