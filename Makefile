@@ -304,7 +304,7 @@ docs/records/gpu.md: tools/gpu-record tests/gpu/record
 	tools/gpu-record
 docs/api.md: tools/api tools/headers $(HEADERS) $(ENGINES)
 	tools/api > $@.new && mv $@.new $@
-DRAWN = layouts meshes moving halo points partition pipeline memory time training trouble
+DRAWN = layouts meshes moving halo blocks points partition pipeline memory time training trouble
 PICTURES = $(DRAWN:%=docs/guide/%.svg)
 DRAW = $(wildcard docs/guide/pictures/*.c)
 $(B)/pictures: $(DRAW) docs/guide/pictures/pictures.h $(B)/libdpar.a

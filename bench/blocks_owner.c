@@ -4,7 +4,7 @@
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/blocks_owner.c -o blocks_owner && ./blocks_owner
  *
- * The ocean has the coasts of tests/lib/continents.h. A block weighs as many ocean cells as it has,
+ * The ocean has the coasts of helpers/continents.h. A block weighs as many ocean cells as it has,
  * and is dropped if it has none. The peers are written by hand after their sources:
  *
  *   CICE cartesian      rectangles of blocks (create_distrb_cart)
@@ -31,7 +31,7 @@ static const char help[] =
     "Exit code: 0 done, 2 bad input\n";
 
 #include "../helpers/options.h"
-#include "../tests/lib/continents.h"
+#include "../helpers/continents.h"
 
 /* The ocean, and owners of its blocks. */
 typedef struct ocean {

@@ -4,7 +4,7 @@
 #include "dpar_blocks.h"
 
 #include "check.h"
-#include "continents.h"
+#include "../../helpers/continents.h"
 #include "random.h"
 #include "refused.h"
 
