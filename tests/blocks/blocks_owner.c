@@ -101,8 +101,9 @@ static void orders(void)
             const int even = parts[0] % 2 == 0 || parts[1] % 2 == 0;
             const int32_t jumps = check_order(DPAR_BLOCKS_HILBERT, 2, parts, &widest);
             const int32_t longest = parts[0] > parts[1] ? parts[0] : parts[1];
+            const int32_t shortest = parts[0] + parts[1] - longest;
             CHECK(jumps <= 1 && widest <= 2);
-            if (longest % 2 == 0 || !even) {
+            if (longest % 2 == 0 || !even || shortest >= longest / 2) {
                 CHECK_INT(jumps, 0);
             }
             check_order(DPAR_BLOCKS_MORTON, 2, parts, &widest);
@@ -652,6 +653,43 @@ static void little_moves(void)
     }
 }
 
+/* 55 and 40 blocks on two ranks, where the last block of the first rank weighs 10. If it moves, the
+ * ranks have 54 and 50. With two more blocks they have 52 each. */
+static void worthwhile(void)
+{
+    static const struct {
+        double seconds; /* to move a block */
+        int32_t moved;
+    } cases[] = {{0.0, 3}, {0.9, 3}, {1.5, 1}, {9.5, 1}, {10.5, 0}};
+    int32_t old[95], next[95], i;
+    dpar_blocks_assign_desc desc;
+    dpar_blocks_rebalance_desc how;
+    dpar_blocks_rebalance_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = 1;
+    desc.ranks = 2;
+    desc.cells[0] = 95;
+    desc.weight = weight;
+    desc.memory = room;
+    desc.bytes = sizeof room;
+    memset(&how, 0, sizeof how);
+    how.blocks = &desc;
+    how.owner = old;
+    how.steps = 1;
+    how.block_bytes = 10;
+    for (i = 0; i < 95; i++) {
+        weight[i] = i == 54 ? 10 : 1;
+        old[i] = i >= 55;
+    }
+    for (i = 0; i < 5; i++) {
+        how.seconds_per_byte = cases[i].seconds / 10;
+        CHECK_INT(dpar_blocks_rebalance(&how, next, &result, &why), DPAR_OK);
+        CHECK_INT(result.blocks_moved, cases[i].moved);
+        CHECK_INT(result.pays, cases[i].moved > 0);
+        CHECK_NEAR(result.before.heaviest, 64, 0);
+    }
+}
+
 /* A hot spot that wanders over the grid: balance is restored, and most blocks stay. */
 static void wandering(void)
 {
@@ -875,6 +913,7 @@ int main(void)
     bisections();
     rebalance();
     little_moves();
+    worthwhile();
     wandering();
     refusals();
     limits();
