@@ -7,11 +7,11 @@ FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 B = build
-HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_particles.h dpar_pencil.h dpar_exact.h \
+HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_blocks.h dpar_points.h dpar_particles.h dpar_pencil.h dpar_exact.h \
 	dpar_train.h dpar_spatial.h dpar_debug.h
 ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
-	$(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_exact.o \
+	$(B)/dpar_blocks.o $(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_exact.o \
 	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/llama $(B)/train_gpt
@@ -23,7 +23,7 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
-	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-particles test-pencil test-exact test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-blocks test-points test-particles test-pencil test-exact test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
@@ -66,6 +66,8 @@ dpar_cost.h: $(PASTED) src/cost/*
 dpar_comm.h: $(PASTED) src/host/* src/comm/* src/exchange/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_blocks.h: $(PASTED) src/blocks/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -115,6 +117,9 @@ $(B)/dpar_comm.o: dpar_comm.h dpar.h
 $(B)/dpar_halo.o: dpar_halo.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_HALO_IMPLEMENTATION -x c -c dpar_halo.h -o $@
+$(B)/dpar_blocks.o: dpar_blocks.h dpar_halo.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_BLOCKS_IMPLEMENTATION -x c -c dpar_blocks.h -o $@
 $(B)/dpar_points.o: dpar_points.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_POINTS_IMPLEMENTATION -x c -c dpar_points.h -o $@
@@ -155,7 +160,7 @@ $(B)/doctor: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h
 $(B)/doctor_mpi: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h helpers/clock.h helpers/measure.h \
 		helpers/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/decompose: commands/decompose.c helpers/options.h commands/machine.h $(B)/libdpar.a
+$(B)/decompose: commands/decompose.c commands/decompose_blocks.h helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
 $(B)/ranks: apps/ranks.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
@@ -269,6 +274,8 @@ test-comm:
 	@$(TESTS) test comm
 test-halo:
 	@$(TESTS) test halo
+test-blocks:
+	@$(TESTS) test blocks
 test-points:
 	@$(TESTS) test points
 test-particles:
@@ -306,7 +313,7 @@ docs/records/gpu.md: tools/gpu-record tests/gpu/record
 	tools/gpu-record
 docs/api.md: tools/api tools/headers $(HEADERS) $(ENGINES)
 	tools/api > $@.new && mv $@.new $@
-DRAWN = layouts meshes moving halo points partition pipeline memory time training trouble
+DRAWN = layouts meshes moving halo blocks points partition pipeline memory time training trouble
 PICTURES = $(DRAWN:%=docs/guide/%.svg)
 DRAW = $(wildcard docs/guide/pictures/*.c)
 $(B)/pictures: $(DRAW) docs/guide/pictures/pictures.h $(B)/libdpar.a

@@ -35,6 +35,7 @@ host index base
 comm host index base
 exchange comm host index base
 halo exchange comm host index base
+blocks halo exchange comm host index base
 points exchange comm host index base
 particles exchange comm host index base
 pencil exchange comm host index base
