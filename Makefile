@@ -7,11 +7,11 @@ FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 B = build
-HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_particles.h dpar_pencil.h \
+HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points.h dpar_particles.h dpar_pencil.h dpar_blocks.h \
 	dpar_train.h dpar_spatial.h dpar_debug.h
 ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
-	$(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
+	$(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_blocks.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/llama $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
@@ -22,13 +22,13 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
-	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-particles test-pencil test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-host test-comm test-halo test-points test-particles test-pencil test-blocks test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
 	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
 	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -host, -comm, -halo,'
-	@echo '                -points, -pencil, -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
+	@echo '                -points, -pencil, -blocks, -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
 	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
 	@echo '                packaging, models of the protocols, ranks that fail, each in part'
 	@echo 'make nightly    all of that, whole (hours)'
@@ -71,6 +71,8 @@ dpar_points.h: $(PASTED) src/points/*
 dpar_particles.h: $(PASTED) src/particles/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_pencil.h: $(PASTED) src/pencil/* src/host/strided_loops.h
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_blocks.h: $(PASTED) src/blocks/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -122,6 +124,9 @@ $(B)/dpar_particles.o: dpar_particles.h dpar_comm.h dpar.h
 $(B)/dpar_pencil.o: dpar_pencil.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_PENCIL_IMPLEMENTATION -x c -c dpar_pencil.h -o $@
+$(B)/dpar_blocks.o: dpar_blocks.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_BLOCKS_IMPLEMENTATION -x c -c dpar_blocks.h -o $@
 $(B)/dpar_train.o: dpar_train.h dpar_comm.h dpar_schedule.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_TRAIN_IMPLEMENTATION -x c -c dpar_train.h -o $@
@@ -269,6 +274,8 @@ test-particles:
 
 test-pencil:
 	@$(TESTS) test pencil
+test-blocks:
+	@$(TESTS) test blocks
 test-train:
 	@$(TESTS) test train
 test-spatial:

@@ -38,6 +38,7 @@ halo exchange comm host index base
 points exchange comm host index base
 particles exchange comm host index base
 pencil exchange comm host index base
+blocks exchange comm host index base
 train schedule comm host index base
 spatial halo exchange train schedule comm host index base
 debug halo exchange comm host index base

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* blocks_cut - checks the description of blocks, cuts the grid and gives the blocks to ranks; and
+ * the shapes of arrays. Private. */
+#ifndef DPARI_BLOCKS_BLOCKS_CUT_H
+#define DPARI_BLOCKS_BLOCKS_CUT_H
+
+#include "blocks_object.h"
+
+/* Checks a description, and makes the object with its tables, but without owners. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_cut(dpar_comm *comm, const dpar_blocks_desc *desc,
+                                            dpari_blocks **made, dpar_why *why);
+/* Decides who owns which block, and makes the list of this rank's blocks. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
+                                                      const dpar_blocks_desc *desc, dpar_why *why);
+/* Computes first and count of a block. */
+DPARI_INTERNAL void dpari_blocks_describe(const dpari_blocks *blocks, int32_t number,
+                                          dpar_block *block);
+/* Checks a field, and sets its shape. field: NULL for cells. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_set_shape(const dpari_blocks *blocks, int32_t type,
+                                                  const dpar_blocks_field *field, int32_t attached,
+                                                  dpari_blocks_shape *shape, dpar_why *why);
+
+#endif
