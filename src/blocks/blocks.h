@@ -21,7 +21,7 @@
  *     }
  *
  * Blocks are numbered in C order, the last dim fastest. All blocks of an array have the same shape
- * in memory, that of a whole block with its halo, also those at the ends of the grid that have
+ * in memory, that of a whole block with its halo, although blocks at the ends of the grid may have
  * fewer cells. u->block[i] is the address of the first own cell of this rank's block i, so that
  * halo cells have lower addresses too, and u->stride has the steps between neighbours.
  *
@@ -39,6 +39,7 @@
 
 #include "../base/box.h"
 #include "../comm/comm.h"
+#include "blocks_owner.h"
 
 /* A grid of blocks. Zero it, then set dims, cells, block, halo and what you need. All ranks must
  * pass the same values, otherwise all get DPAR_E_MISMATCH. The arrays are copied. */
@@ -63,7 +64,8 @@ typedef struct dpar_blocks_desc {
     uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
     int32_t cube;   /* 1 if the grid is a cubed sphere: dim 0 has 6 faces of one block each or more,
                        and the last two dims are y and x */
-    int32_t order;  /* in which pieces of blocks go to ranks: DPAR_BLOCKS_HILBERT (0), ... */
+    int32_t
+        order; /* of blocks, of which ranks get contiguous pieces: DPAR_BLOCKS_HILBERT (0), ... */
     const unsigned char *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
                                     all exist */
     const double *weight;        /* [blocks] work of each block in any unit, not negative. NULL
@@ -133,9 +135,9 @@ typedef struct dpar_blocks_array {
  *
  * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field has a wrong
  * value, or if comm has a device's memory. Fails with DPAR_E_RANGE if there are more than 2^31 - 2
- * blocks, and with DPAR_E_MISMATCH if ranks pass different descriptors. Costs a small all-reduce,
- * and O(blocks) time and 13 bytes of memory for each block on every rank. Ranks without blocks make
- * the same calls as all others. */
+ * blocks or 2^59 cells, and with DPAR_E_MISMATCH if ranks pass different descriptors. Costs a small
+ * all-reduce, and O(blocks) time and 13 bytes of memory for each block on every rank. Ranks without
+ * blocks make the same calls as all others. */
 DPAR_API dpar_status dpar_blocks_make(dpar_comm *comm, const dpar_blocks_desc *desc,
                                       dpar_blocks **blocks, dpar_why *why);
 /* Destroys blocks with their plans and arrays, also the handles of attached arrays. NULL does

@@ -157,6 +157,21 @@ DPARI_INTERNAL DPARI_COLD void dpari_blocks_describe(const dpari_blocks *blocks,
     }
 }
 
+DPARI_INTERNAL DPARI_COLD void dpari_blocks_set_assign(const dpari_blocks *blocks,
+                                                       dpar_blocks_assign_desc *assign)
+{
+    int32_t d;
+    dpari_zero(assign, sizeof *assign);
+    assign->dims = blocks->head.dims;
+    assign->ranks = blocks->head.comm->size;
+    assign->periodic = blocks->halo.periodic;
+    for (d = 0; d < blocks->head.dims; d++) {
+        assign->cells[d] = blocks->head.cells[d];
+        assign->block[d] = blocks->head.size[d];
+    }
+    assign->bytes = 12 * (int64_t)blocks->head.total + 32 * (int64_t)assign->ranks + 64;
+}
+
 /* Checks the owners that the caller gives. */
 static DPARI_COLD dpar_status dpari_blocks_copy_owners(dpari_blocks *blocks,
                                                        const dpar_blocks_desc *desc, dpar_why *why)
@@ -182,18 +197,19 @@ static DPARI_COLD dpar_status dpari_blocks_choose_owners(dpari_blocks *blocks,
                                                          const dpar_blocks_desc *desc,
                                                          dpar_why *why)
 {
-    int64_t n = 0, k = 0;
-    int32_t i;
-    (void)why;
-    for (i = 0; i < blocks->head.total; i++) {
-        n += !desc->exists || desc->exists[i];
+    dpar_blocks_assign_desc assign;
+    dpar_status status;
+    dpari_blocks_set_assign(blocks, &assign);
+    assign.order = desc->order;
+    assign.exists = desc->exists;
+    assign.weight = desc->weight;
+    assign.memory = dpari_object_alloc(blocks->head.comm, assign.bytes);
+    if (!assign.memory) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for %ld bytes", assign.bytes);
     }
-    for (i = 0; i < blocks->head.total; i++) {
-        const int exists = !desc->exists || desc->exists[i];
-        blocks->owner[i] = exists ? (int32_t)(k * blocks->head.comm->size / n) : -1;
-        k += exists;
-    }
-    return DPAR_OK;
+    status = dpar_blocks_assign(&assign, blocks->owner, NULL, why);
+    dpari_object_release(assign.memory);
+    return status;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,

@@ -5,10 +5,15 @@
 #define DPARI_BLOCKS_BLOCKS_CUT_H
 
 #include "blocks_object.h"
+#include "blocks_owner.h"
 
 /* Checks a description, and makes the object with its tables, but without owners. Local. */
 DPARI_INTERNAL dpar_status dpari_blocks_cut(dpar_comm *comm, const dpar_blocks_desc *desc,
                                             dpari_blocks **made, dpar_why *why);
+/* Describes the grid to blocks_owner.h, with the bytes that it needs but without memory, weights
+ * and a mask. */
+DPARI_INTERNAL void dpari_blocks_set_assign(const dpari_blocks *blocks,
+                                            dpar_blocks_assign_desc *assign);
 /* Decides who owns which block, and makes the list of this rank's blocks. Local. */
 DPARI_INTERNAL dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
                                                       const dpar_blocks_desc *desc, dpar_why *why);

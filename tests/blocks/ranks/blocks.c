@@ -292,8 +292,7 @@ static int outside(const job *j, const place *p)
     return n;
 }
 
-/* Returns 1 if an exchange writes a place, and sets its source. */
-static int source(const job *j, int32_t a, const place *p, int64_t *x, int32_t *c, int *sign)
+static int find_source(const job *j, int32_t a, const place *p, int64_t *x, int32_t *c, int *sign)
 {
     const int n = outside(j, p);
     int32_t d, faces = 0;
@@ -314,6 +313,21 @@ static int source(const job *j, int32_t a, const place *p, int64_t *x, int32_t *
         return 0;
     }
     return j->exists[block_of(j, x)];
+}
+
+/* Returns 1 if an exchange writes component *c of a place, and sets its source. Components of
+ * scalars have the same sources, which are found for the first one. */
+static int source(const job *j, int32_t a, const place *p, int64_t *x, int32_t *c, int *sign)
+{
+    static __thread int64_t at[DPAR_MAX_DIMS];
+    static __thread int found, turned;
+    if (*c == 0 || j->field[a].vector == 2) {
+        turned = 1;
+        found = find_source(j, a, p, at, c, &turned);
+    }
+    memcpy(x, at, sizeof at);
+    *sign = turned;
+    return found;
 }
 
 static int64_t number_of(const job *j, int32_t a, const int64_t *x)
