@@ -577,6 +577,7 @@ struct dpari_blocks_plan {
     int32_t arrays;
     int32_t op;                       /* DPAR_COPY if it is forward */
     int32_t in_use;                   /* 1 from begin to end */
+    int32_t wide;   /* dpari_cpu_wide, which takes 50 us on a virtual machine */
     const dpari_blocks_shape **shape; /* [arrays] */
     dpari_blocks_array **array;       /* [arrays] those of the exchange in progress */
     dpari_blocks_pair *pair;          /* [peers] */
@@ -2862,7 +2863,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_blocks_prepare(const dpari_blocks_plan *pla
     dpari_zero(&piece, sizeof piece);
     piece.dims = dims;
     piece.to_type = piece.from_type = shape->type;
-    piece.wide = dpari_cpu_wide();
+    piece.wide = plan->wide;
     for (d = 0; d < dims; d++) {
         piece.extent[d] = box->extent[d];
         piece.to[d] = clears ? from[d] : to[d];
@@ -3350,6 +3351,7 @@ static DPARI_COLD dpari_blocks_plan *dpari_blocks_new_plan(const dpari_blocks *b
     plan->number = blocks->plans_made;
     plan->arrays = count;
     plan->op = op;
+    plan->wide = dpari_cpu_wide();
     plan->x.comm = comm;
     plan->x.node = comm->node ? comm->node : comm;
     plan->x.world = dpari_world_of(plan->x.node);

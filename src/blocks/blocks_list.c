@@ -6,7 +6,6 @@
 
 #include "../base/type.h"
 #include "../comm/object_memory.h"
-#include "../host/cpu.h"
 #include "../index/redistribute.h"
 
 /* ---- listing --------------------------------------------------------------------------------- */
@@ -251,7 +250,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_blocks_prepare(const dpari_blocks_plan *pla
     dpari_zero(&piece, sizeof piece);
     piece.dims = dims;
     piece.to_type = piece.from_type = shape->type;
-    piece.wide = dpari_cpu_wide();
+    piece.wide = plan->wide;
     for (d = 0; d < dims; d++) {
         piece.extent[d] = box->extent[d];
         piece.to[d] = clears ? from[d] : to[d];

@@ -7,6 +7,7 @@
 #include "../comm/heap.h"
 #include "../comm/object_memory.h"
 #include "../comm/shm.h"
+#include "../host/cpu.h"
 #include "blocks_list.h"
 #include "blocks_run.h"
 
@@ -328,6 +329,7 @@ static DPARI_COLD dpari_blocks_plan *dpari_blocks_new_plan(const dpari_blocks *b
     plan->number = blocks->plans_made;
     plan->arrays = count;
     plan->op = op;
+    plan->wide = dpari_cpu_wide();
     plan->x.comm = comm;
     plan->x.node = comm->node ? comm->node : comm;
     plan->x.world = dpari_world_of(plan->x.node);
