@@ -72,7 +72,7 @@ struct dpari_blocks_plan {
     int32_t arrays;
     int32_t op;                       /* DPAR_COPY if it is forward */
     int32_t in_use;                   /* 1 from begin to end */
-    int32_t wide;   /* dpari_cpu_wide, which takes 50 us on a virtual machine */
+    int32_t wide;                     /* dpari_cpu_wide, which takes 50 us on a virtual machine */
     const dpari_blocks_shape **shape; /* [arrays] */
     dpari_blocks_array **array;       /* [arrays] those of the exchange in progress */
     dpari_blocks_pair *pair;          /* [peers] */

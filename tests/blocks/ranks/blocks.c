@@ -573,6 +573,59 @@ static int64_t check_tables(const job *j, const dpar_blocks *blocks)
     return wrong + (n != blocks->count);
 }
 
+/* Gathers an array whose own points are those of fill, and scatters it again. Points of blocks that
+ * do not exist keep what rank 0 has there. */
+static int64_t check_whole(job *j, int32_t a, dpar_blocks *blocks, dpar_blocks_array *u)
+{
+    const int64_t bytes = dpar_type_bytes(u->type);
+    int64_t points = 1, n, k, wrong = 0, x[DPAR_MAX_DIMS];
+    char *whole = NULL;
+    int32_t d, c, i;
+    place p;
+    for (d = 0; d < j->desc.dims; d++) {
+        points *= points_of(j, a, d);
+    }
+    if (blocks->comm->rank == 0) {
+        whole = (char *)zeroed(points * u->components * bytes);
+        memset(whole, 77, (size_t)(points * u->components * bytes));
+    }
+    fill(j, a, u);
+    CHECK_INT(dpar_blocks_gather(blocks, u, whole), DPAR_OK);
+    for (n = 0; n < points && whole; n++) {
+        for (k = n, d = j->desc.dims - 1; d >= 0; d--) {
+            x[d] = k % points_of(j, a, d);
+            k /= points_of(j, a, d);
+        }
+        for (c = 0; c < u->components; c++) {
+            char *at = whole + (n * u->components + c) * bytes;
+            if (j->exists[block_of(j, x)]) {
+                wrong += !has(at, u->type, value(j, a, x, c));
+            } else {
+                wrong += at[0] != 77 || at[bytes - 1] != 77;
+            }
+        }
+    }
+    for (i = 0; i < blocks->count; i++) { /* own points are then scattered */
+        first_place(j, a, blocks->block[i].number, &p);
+        do {
+            for (c = 0; c < u->components && outside(j, &p) == 0; c++) {
+                put(address(u, i, &p, c), u->type, 1);
+            }
+        } while (next_place(j, a, &p));
+    }
+    CHECK_INT(dpar_blocks_scatter(blocks, u, whole), DPAR_OK);
+    for (i = 0; i < blocks->count; i++) {
+        first_place(j, a, blocks->block[i].number, &p);
+        do {
+            for (c = 0; c < u->components; c++) {
+                wrong += !has(address(u, i, &p, c), u->type, other_value(j, a, &p, c));
+            }
+        } while (next_place(j, a, &p));
+    }
+    free(whole);
+    return wrong;
+}
+
 static int64_t run_case(dpar_comm *comm, uint64_t *seed)
 {
     static const int32_t ops[3] = {DPAR_SUM, DPAR_MIN, DPAR_MAX};
@@ -635,6 +688,7 @@ static int64_t run_case(dpar_comm *comm, uint64_t *seed)
             wrong += check_adjoint(j, a, u[a], op);
         }
     }
+    wrong += check_whole(j, 0, blocks, u[0]);
     if (pick(seed, 2)) {
         CHECK_INT(dpar_blocks_array_free(u[0]), DPAR_OK);
     }
