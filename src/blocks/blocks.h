@@ -182,8 +182,8 @@ DPAR_API dpar_status dpar_blocks_array_free(dpar_blocks_array *array);
  *
  * They fail with DPAR_E_ARG if an array is NULL, is of other blocks or is twice in the list, or if
  * an exchange of it has not ended. Only the rank that makes such a call gets this error, and its
- * peers wait for it until the deadline. The first exchange also fails with DPAR_E_MEMORY, and with
- * DPAR_E_MISMATCH if ranks pass arrays of different shapes; these errors are returned on all ranks.
+ * peers wait for it until the deadline. If all ranks plan an exchange, it also fails on all of them
+ * with DPAR_E_MEMORY, or with DPAR_E_MISMATCH if they pass arrays of different shapes.
  * All fail with DPAR_E_PEER, DPAR_E_TIMEOUT and DPAR_E_MISMATCH as comm.h describes, which break
  * the communicator. The message is in blocks->comm->why. */
 
