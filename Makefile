@@ -153,7 +153,7 @@ $(B)/doctor: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h
 $(B)/doctor_mpi: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h helpers/clock.h helpers/measure.h \
 		helpers/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/decompose: commands/decompose.c helpers/options.h commands/machine.h $(B)/libdpar.a
+$(B)/decompose: commands/decompose.c commands/decompose_blocks.h helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
 $(B)/ranks: apps/ranks.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)
@@ -304,7 +304,7 @@ docs/records/gpu.md: tools/gpu-record tests/gpu/record
 	tools/gpu-record
 docs/api.md: tools/api tools/headers $(HEADERS) $(ENGINES)
 	tools/api > $@.new && mv $@.new $@
-DRAWN = layouts meshes moving halo points partition pipeline memory time training trouble
+DRAWN = layouts meshes moving halo blocks points partition pipeline memory time training trouble
 PICTURES = $(DRAWN:%=docs/guide/%.svg)
 DRAW = $(wildcard docs/guide/pictures/*.c)
 $(B)/pictures: $(DRAW) docs/guide/pictures/pictures.h $(B)/libdpar.a

@@ -16,7 +16,8 @@
  * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
  * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
  * options. It calls dpar_cart_dims, dpar_cart_choose_parts and dpar_mapping_choose, and
- * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr).
+ * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr). With
+ * --blocks it compares owners of many blocks per rank instead (decompose_blocks.h).
  *
  * The time is proportional to the ranks times the neighbours of each. A signal every second or ten
  * shows progress, because one call of dpar_mapping_cost can take longer than that. */
@@ -24,6 +25,9 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "dpar_cost.h"
+#if defined(__unix__) || defined(__APPLE__)
+#include "dpar_blocks.h"
+#endif
 
 #include <errno.h>
 #include <signal.h>
@@ -45,6 +49,19 @@ static const char help[] =
     "  --bytes B       bytes per cell, all fields together (default 8)\n"
     "  --periodic 0,2  axes that wrap around\n"
     "  --box           exchange edges and corners, too\n"
+    "  --blocks SIZE   cut the grid into blocks of this size, such as 36x36, of which each rank "
+    "owns\n"
+    "                  several, and compare the orders in which ranks can own them\n"
+    "  --mask FILE     with --blocks: the cells that exist, as a PGM image (P2 or P5) or as lines "
+    "of\n"
+    "                  0 and 1, for the last or the first two axes; 0 is land. Blocks of land have "
+    "no\n"
+    "                  owner; the others weigh as many cells as exist\n"
+    "  --order NAME    with --blocks: hilbert (the default), morton, rows, snake or bisection, "
+    "for\n"
+    "                  pictures\n"
+    "  --svg FILE      with --blocks: write a picture of the owners\n"
+    "  --draw          with --blocks: draw the owners as text\n"
     "  -h, --help      show this text\n"
     "  --version       show the version of dpar\n"
     "\n"
@@ -55,13 +72,16 @@ static const char help[] =
     "The time grows with the ranks times the neighbours of each, of which at most 200 million are\n"
     "accepted: 50 million ranks of a grid with 2 axes. That takes minutes; from 2 seconds on, "
     "stderr\n"
-    "shows the progress.\n"
+    "shows the progress. With --blocks, one table line for each order shows the weight of the "
+    "heaviest\n"
+    "rank / mean, and what is sent across faces.\n"
     "Exit code: 0 done, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
     "  decompose 4096x4096 derecho\n"
-    "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n";
+    "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n"
+    "  decompose 720x1440 4x16 --blocks 36x36 --periodic 1 --mask ocean.pgm --svg owners.svg\n";
 
 #include "../helpers/options.h"
 
@@ -73,6 +93,12 @@ typedef struct problem {
     uint32_t periodic;
     int32_t shape;
 } problem;
+
+/* What --blocks and the options that go with it ask for. */
+typedef struct blocks_options {
+    const char *size, *mask, *order, *svg; /* NULL if not given */
+    int draw;
+} blocks_options;
 
 /* Reads a word of numbers with separators between. Returns how many there are, or 0 if it is none.
  */
@@ -173,21 +199,40 @@ static int refuse_large(const problem *given)
     return complain(text, NULL);
 }
 
+/* Refuses options that do not go together. Returns 0, or 2 after a message. */
+static int refuse_blocks(const blocks_options *asked, int box)
+{
+    if (asked->size != NULL && box) {
+        return complain("--box does not go with --blocks, which counts faces only", NULL);
+    }
+    if (asked->size == NULL &&
+        (asked->mask != NULL || asked->order != NULL || asked->svg != NULL || asked->draw)) {
+        return complain("--mask, --order, --svg and --draw need --blocks", NULL);
+    }
+    return 0;
+}
+
 /* Returns -1 to go on, or the exit code. */
-static int read_all(problem *given, int argc, char **argv)
+static int read_all(problem *given, blocks_options *asked, int argc, char **argv)
 {
     const char *word[2] = {NULL, NULL}, *periodic = NULL;
     long long halo = 1, bytes = 8;
     int64_t widest = 0;
     int i, code, box = 0;
-    const option list[] = {{"--halo", OPTION_LONG, &halo, 0, 1e15},
-                           {"--bytes", OPTION_LONG, &bytes, 1, 1e15},
-                           {"--periodic", OPTION_WORD, &periodic, 0, 0},
-                           {"--box", OPTION_FLAG, &box, 0, 0}};
+    const option list[] = {
+        {"--halo", OPTION_LONG, &halo, 0, 1e15},       {"--bytes", OPTION_LONG, &bytes, 1, 1e15},
+        {"--periodic", OPTION_WORD, &periodic, 0, 0},  {"--box", OPTION_FLAG, &box, 0, 0},
+        {"--blocks", OPTION_WORD, &asked->size, 0, 0}, {"--mask", OPTION_WORD, &asked->mask, 0, 0},
+        {"--order", OPTION_WORD, &asked->order, 0, 0}, {"--svg", OPTION_WORD, &asked->svg, 0, 0},
+        {"--draw", OPTION_FLAG, &asked->draw, 0, 0}};
     memset(given, 0, sizeof *given);
+    memset(asked, 0, sizeof *asked);
     code = options_read(argc, argv, list, sizeof list / sizeof *list, word, 2);
     if (code >= 0) {
         return code;
+    }
+    if (refuse_blocks(asked, box) != 0) {
+        return 2;
     }
     given->halo = halo;
     given->bytes = bytes;
@@ -465,6 +510,8 @@ static void print_table(const problem *given, const table *from)
     }
 }
 
+#include "decompose_blocks.h"
+
 /* ---- every grid, placed ---------------------------------------------------------------------- */
 
 enum {
@@ -643,11 +690,15 @@ static int decompose(const problem *given)
 int main(int argc, char **argv)
 {
     problem given;
+    blocks_options asked;
     int code;
     if (argc == 1) {
         fputs("usage: decompose GRID MACHINE [options]; see decompose --help\n", stderr);
         return 2;
     }
-    code = read_all(&given, argc, argv);
-    return options_finish(code >= 0 ? code : decompose(&given));
+    code = read_all(&given, &asked, argc, argv);
+    if (code < 0) {
+        code = asked.size != NULL ? show_blocks(&given, &asked) : decompose(&given);
+    }
+    return options_finish(code);
 }

@@ -11,7 +11,7 @@
 DPARI_INTERNAL dpar_status dpari_blocks_parts(const dpar_blocks_assign_desc *desc, int32_t *parts,
                                               int32_t *blocks, dpar_why *why);
 
-/* Lists the blocks of a grid in one of the orders DPAR_BLOCKS_HILBERT, ...
+/* Lists the blocks of a grid in one of the orders DPAR_BLOCKS_HILBERT to DPAR_BLOCKS_SNAKE.
  *
  * parts:  [dims] number of blocks along each dim; the product is at most 2^31 - 1.
  * exists: [blocks], or NULL; blocks that do not exist are left out.

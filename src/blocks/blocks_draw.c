@@ -201,7 +201,7 @@ static void dpari_bd_svg(dpari_bd *picture)
     dpari_text_say(picture->text,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld %ld\">\n"
                    "<style>text{font:13px sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
-                   "</style>\n<title>",
+                   "rect{shape-rendering:crispEdges}</style>\n<title>",
                    wide, high);
     dpari_bd_title(picture);
     dpar_text_put(picture->text,

@@ -157,7 +157,9 @@ static void pictures(void)
     CHECK_INT(times(page, ">after</text>"), 1);
     CHECK_INT(times(page, "<title>rank 69</title>"), 2);
     CHECK_INT(check_areas(strstr(page, ">after<"), 2, 2, owner), 24);
-    dpar_text_init(&none, NULL, 0); /* counts the bytes */
+    CHECK_INT(number(strstr(page, ">after<"), " y=\""),
+              20 + 24 + 24 + 48 + 24); /* below the other */
+    dpar_text_init(&none, NULL, 0);    /* counts the bytes */
     CHECK_INT(dpar_blocks_draw(&none, &picture, DPAR_BLOCKS_DRAW_SVG, &why), DPAR_OK);
     CHECK_INT(none.used, strlen(page));
 }

@@ -4,7 +4,7 @@
 #include "dpar_blocks.h"
 
 #include "check.h"
-#include "continents.h"
+#include "../../helpers/continents.h"
 #include "random.h"
 #include "refused.h"
 
@@ -101,8 +101,9 @@ static void orders(void)
             const int even = parts[0] % 2 == 0 || parts[1] % 2 == 0;
             const int32_t jumps = check_order(DPAR_BLOCKS_HILBERT, 2, parts, &widest);
             const int32_t longest = parts[0] > parts[1] ? parts[0] : parts[1];
+            const int32_t shortest = parts[0] + parts[1] - longest;
             CHECK(jumps <= 1 && widest <= 2);
-            if (longest % 2 == 0 || !even) {
+            if (longest % 2 == 0 || !even || shortest >= longest / 2) {
                 CHECK_INT(jumps, 0);
             }
             check_order(DPAR_BLOCKS_MORTON, 2, parts, &widest);
@@ -313,6 +314,25 @@ static int64_t draw_grid(dpar_blocks_assign_desc *desc)
     return blocks;
 }
 
+/* Lists the blocks in the order of a description. Returns how many there are. */
+static int32_t list_order(const dpar_blocks_assign_desc *desc, const int32_t *parts)
+{
+    dpari_bo blocks;
+    int32_t i;
+    if (desc->order != DPAR_BLOCKS_BISECTION) {
+        return dpari_blocks_curve(desc->order, desc->dims, parts, desc->exists, order);
+    }
+    CHECK_INT(dpari_bo_open(&blocks, desc, &why), DPAR_OK);
+    dpari_bo_line_up(&blocks);
+    memset(place, 0, sizeof place);
+    for (i = 0; i < blocks.count; i++) { /* any order will do, if it has each block once */
+        order[i] = blocks.list[i];
+        CHECK(is_there(desc, order[i]) && place[order[i]] == 0);
+        place[order[i]] = 1;
+    }
+    return blocks.count;
+}
+
 /* Checks that the owners are contiguous on the curve, and the heaviest rank the lightest possible.
  */
 static void check_owners(const dpar_blocks_assign_desc *desc, int64_t blocks,
@@ -329,7 +349,7 @@ static void check_owners(const dpar_blocks_assign_desc *desc, int64_t blocks,
         there += is_there(desc, i);
         CHECK(is_there(desc, i) ? owner[i] >= 0 && owner[i] < desc->ranks : owner[i] == -1);
     }
-    n = dpari_blocks_curve(desc->order, desc->dims, parts, desc->exists, order);
+    n = list_order(desc, parts);
     CHECK_INT(n, there);
     for (i = 0; i < n; i++) {
         CHECK(owner[order[i]] >= last);
@@ -375,6 +395,83 @@ static void random_grids(void)
         }
         CHECK_INT(dpar_blocks_measure(&desc, owner, &again, &why), DPAR_OK);
         check_stats(&desc, owner, &again);
+    }
+}
+
+/* Checks bisections: two ranks share the longest side, and 2^k ranks get equal boxes. */
+static void bisections(void)
+{
+    dpar_blocks_assign_desc desc;
+    dpar_blocks_stats stats;
+    int32_t i, d, r, k;
+    random_seed = 23;
+    for (i = 0; i < 300; i++) {
+        const int64_t blocks = draw_grid(&desc);
+        int32_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], parts[DPAR_MAX_DIMS], longest = 0,
+                                                                               last = -1;
+        int32_t coord[DPAR_MAX_DIMS], first = INT32_MAX;
+        desc.ranks = 2;
+        desc.order = DPAR_BLOCKS_BISECTION;
+        for (d = 0; d < desc.dims; d++) {
+            parts[d] = (int32_t)parts_of(&desc, d);
+            low[d] = INT32_MAX;
+            high[d] = -1;
+        }
+        CHECK_INT(dpar_blocks_assign(&desc, owner, &stats, &why), DPAR_OK);
+        if (stats.blocks < 2) {
+            continue;
+        }
+        for (r = 0; r <= 1; r++) { /* the extents, then those of each rank along the longest */
+            for (k = 0; k < blocks; k++) {
+                coordinates(desc.dims, parts, k, coord);
+                for (d = 0; d < desc.dims && is_there(&desc, k) && r == 0; d++) {
+                    low[d] = coord[d] < low[d] ? coord[d] : low[d];
+                    high[d] = coord[d] > high[d] ? coord[d] : high[d];
+                }
+                if (r == 1 && is_there(&desc, k) && owner[k] == 0 && coord[longest] > last) {
+                    last = coord[longest];
+                }
+                if (r == 1 && is_there(&desc, k) && owner[k] == 1 && coord[longest] < first) {
+                    first = coord[longest];
+                }
+            }
+            for (d = 1; d < desc.dims && r == 0; d++) {
+                if ((high[d] - low[d] + 1) * block_size(&desc, d) >
+                    (high[longest] - low[longest] + 1) * block_size(&desc, longest)) {
+                    longest = d;
+                }
+            }
+        }
+        CHECK(last <= first);
+    }
+    for (k = 0; k <= 6; k++) {
+        memset(&desc, 0, sizeof desc);
+        desc.dims = 2 + k % 2;
+        desc.ranks = 1 << k;
+        desc.order = DPAR_BLOCKS_BISECTION;
+        desc.memory = room;
+        desc.bytes = sizeof room;
+        for (d = 0; d < desc.dims; d++) {
+            desc.cells[d] = 16;
+        }
+        CHECK_INT(dpar_blocks_assign(&desc, owner, &stats, &why), DPAR_OK);
+        for (r = 0; r < desc.ranks; r++) {
+            int32_t low[3] = {99, 99, 99}, high[3] = {0, 0, 0}, coord[3], box = 1, count = 0;
+            const int32_t parts[3] = {16, 16, 16}, blocks = desc.dims == 2 ? 256 : 4096;
+            for (i = 0; i < blocks; i++) {
+                coordinates(desc.dims, parts, i, coord);
+                for (d = 0; d < desc.dims && owner[i] == r; d++) {
+                    low[d] = coord[d] < low[d] ? coord[d] : low[d];
+                    high[d] = coord[d] > high[d] ? coord[d] : high[d];
+                }
+                count += owner[i] == r;
+            }
+            for (d = 0; d < desc.dims; d++) {
+                box *= high[d] - low[d] + 1;
+            }
+            CHECK_INT(box, blocks / desc.ranks);
+            CHECK_INT(count, box);
+        }
     }
 }
 
@@ -556,6 +653,43 @@ static void little_moves(void)
     }
 }
 
+/* 55 and 40 blocks on two ranks, where the last block of the first rank weighs 10. If it moves, the
+ * ranks have 54 and 50. With two more blocks they have 52 each. */
+static void worthwhile(void)
+{
+    static const struct {
+        double seconds; /* to move a block */
+        int32_t moved;
+    } cases[] = {{0.0, 3}, {0.9, 3}, {1.5, 1}, {9.5, 1}, {10.5, 0}};
+    int32_t old[95], next[95], i;
+    dpar_blocks_assign_desc desc;
+    dpar_blocks_rebalance_desc how;
+    dpar_blocks_rebalance_result result;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = 1;
+    desc.ranks = 2;
+    desc.cells[0] = 95;
+    desc.weight = weight;
+    desc.memory = room;
+    desc.bytes = sizeof room;
+    memset(&how, 0, sizeof how);
+    how.blocks = &desc;
+    how.owner = old;
+    how.steps = 1;
+    how.block_bytes = 10;
+    for (i = 0; i < 95; i++) {
+        weight[i] = i == 54 ? 10 : 1;
+        old[i] = i >= 55;
+    }
+    for (i = 0; i < 5; i++) {
+        how.seconds_per_byte = cases[i].seconds / 10;
+        CHECK_INT(dpar_blocks_rebalance(&how, next, &result, &why), DPAR_OK);
+        CHECK_INT(result.blocks_moved, cases[i].moved);
+        CHECK_INT(result.pays, cases[i].moved > 0);
+        CHECK_NEAR(result.before.heaviest, 64, 0);
+    }
+}
+
 /* A hot spot that wanders over the grid: balance is restored, and most blocks stay. */
 static void wandering(void)
 {
@@ -620,7 +754,7 @@ static void refusals(void)
     ASSIGN(DPAR_E_ARG, "ranks 0 is less than 1");
     desc = good;
     desc.order = DPAR_BLOCKS_ORDER_COUNT;
-    ASSIGN(DPAR_E_ARG, "order 4 is none of");
+    ASSIGN(DPAR_E_ARG, "order 5 is none of");
     desc.order = -1;
     ASSIGN(DPAR_E_ARG, "order -1 is none of");
     desc = good;
@@ -764,6 +898,8 @@ static void ocean(void)
     }
     CHECK(stats[DPAR_BLOCKS_HILBERT].cut < stats[DPAR_BLOCKS_MORTON].cut);
     CHECK(stats[DPAR_BLOCKS_HILBERT].cut < 0.8 * (double)stats[DPAR_BLOCKS_ROWS].cut);
+    CHECK(stats[DPAR_BLOCKS_BISECTION].cut < stats[DPAR_BLOCKS_MORTON].cut);
+    CHECK_INT(hash[DPAR_BLOCKS_BISECTION], 2810335785u);
     CHECK_INT(hash[DPAR_BLOCKS_HILBERT], 2582249524u);
     CHECK_INT(hash[DPAR_BLOCKS_MORTON], 3203672388u);
     CHECK_INT(hash[DPAR_BLOCKS_ROWS], 2965925839u);
@@ -774,8 +910,10 @@ int main(void)
     orders();
     all_cuts();
     random_grids();
+    bisections();
     rebalance();
     little_moves();
+    worthwhile();
     wandering();
     refusals();
     limits();

@@ -74,6 +74,44 @@ awk 'NR == 3 { head = length($0) } NR > 3 && length($0) != head { exit 1 }' "$wo
 expect 2 "nodes x ranks on each, both at least 1, such as 16x4, not '0x4'" decompose 10x10 0x4
 expect 2 "such as 16x4, not '4'" decompose 10x10 4
 expect 2 "names an axis twice: '0,0'" decompose 10x10 4x4 --periodic 0,0
+# many blocks per rank. The mask: 4 rows of 6 cells, of which the left third is land
+printf '001111\n001111\n001111\n001111\n' > "$work/ocean.txt"
+printf 'P2\n# rows\n6 4 9\n0 0 9 9 9 1 0 0 9 9 9 1 0 0 9 9 9 1 0 0 9 9 9 1\n' > "$work/ocean.pgm"
+printf 'P5 6 4 255\n\0\0\1\1\1\1\0\0\1\1\1\1\0\0\1\1\1\1\0\0\1\1\1\1' > "$work/binary.pgm"
+printf 'P5 6 4 256\n\0\0\0\0\0\1\0\1\1\0\0\1\0\0\0\0\0\1\0\1\1\0\0\1\0\0\0\0\0\1\0\1\1\0\0\1\0\0\0\0\0\1\0\1\1\0\0\1' > "$work/wide.pgm"
+for mask in ocean.txt ocean.pgm binary.pgm wide.pgm; do
+    expect 0 '^4 of 6 blocks have an owner; they hold 66.7 % of the cells$' decompose 4x6 1x4 --blocks 2x2 --mask $mask --draw --svg blocks.svg
+    expect 0 '^hilbert        1.000            1 to 1            2.0 (2)    128 B      32 B' decompose 4x6 1x4 --blocks 2x2 --mask $mask
+    expect 0 '^\.DC$' decompose 4x6 1x4 --blocks 2x2 --mask $mask --draw
+    expect 0 '^\.CD$' decompose 4x6 1x4 --blocks 2x2 --mask $mask --draw --order rows
+done
+grep -q '<title>rank 3</title></rect>' "$work/blocks.svg" && grep -q '</svg>' "$work/blocks.svg" || { echo 'decompose: no picture of owners'; bad=1; }
+expect 0 '^4 of 6 blocks have an owner; they hold 66.7 % of the cells$' decompose 5x4x6 1x4 --blocks 5x2x2 --mask ocean.txt
+expect 0 '^4 of 6 blocks have an owner; they hold 66.7 % of the cells$' decompose 4x6x5 1x4 --blocks 2x2x9 --mask ocean.txt
+expect 0 '^rows  ' decompose 100 1x4 --blocks 7
+expect 0 '^2 ranks have no block$' decompose 4 1x4 --blocks 2
+expect 2 "such as 36x36 for a grid of 2 axes, not '2'" decompose 4x6 1x4 --blocks 2
+expect 2 "such as 36x36 for a grid of 2 axes, not '2x0'" decompose 4x6 1x4 --blocks 2x0
+expect 2 '2^31 - 1 blocks' decompose 100000x100000 1x4 --blocks 1x1
+expect 2 "order is hilbert, morton, rows, snake or bisection, not 'peano'" decompose 4x6 1x4 --blocks 2x2 --order peano
+expect 2 'need --blocks' decompose 4x6 1x4 --order rows
+expect 2 'box does not go with --blocks' decompose 4x6 1x4 --blocks 2x2 --box
+expect 2 "mask 'none.txt': No such file" decompose 4x6 1x4 --blocks 2x2 --mask none.txt
+expect 2 'it has 4 x 6 cells, which are neither the last nor the first two axes' decompose 4x7 1x4 --blocks 2x2 --mask ocean.txt
+expect 2 'neither the last nor the first two axes' decompose 24 1x4 --blocks 2 --mask ocean.txt
+printf '0011\n01 01\n\n000\n' > "$work/bad.txt"
+expect 2 "mask 'bad.txt': line 4 has 3 cells, but lines above have 4" decompose 4x6 1x4 --blocks 2x2 --mask bad.txt
+printf '0011\n0121\n' > "$work/bad.txt"
+expect 2 'line 2 has more than 0 and 1, and the file is no PGM' decompose 4x6 1x4 --blocks 2x2 --mask bad.txt
+for text in 'P5 1 1 9' 'P2 6 4 9\n0 0 9' 'P5 6 4 9\n000' 'P5 6 4 9' 'P5 2147483647 2147483647 9\n000'; do
+    printf "$text" > "$work/bad.pgm"
+    expect 2 'has fewer cells than width x height' decompose 4x6 1x4 --blocks 2x2 --mask bad.pgm
+done
+printf 'P2 6 4' > "$work/bad.pgm"
+expect 2 'a PGM begins with P2 or P5, its width' decompose 4x6 1x4 --blocks 2x2 --mask bad.pgm
+: > "$work/bad.txt"
+expect 2 'it is empty' decompose 4x6 1x4 --blocks 2x2 --mask bad.txt
+expect 2 'picture cannot be written to' decompose 4x6 1x4 --blocks 2x2 --svg none/x.svg
 expect 2 'given twice' reshard --shrink 8 --shrink 16
 expect 2 'a value must follow' reshard --svg --keep
 [ ! -e "$work/--keep" ] || { echo 'a file --keep'; bad=1; }

@@ -123,10 +123,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*draw)(dpar_text *t, dpar_why *why);
-    } picture[] = {{"halo", draw_halo},     {"pipeline", draw_pipeline},  {"layouts", draw_layouts},
-                   {"meshes", draw_meshes}, {"moving", draw_moving},      {"memory", draw_memory},
-                   {"time", draw_time},     {"training", draw_training},  {"trouble", draw_trouble},
-                   {"points", draw_points}, {"partition", draw_partition}};
+    } picture[] = {
+        {"halo", draw_halo},     {"pipeline", draw_pipeline},   {"layouts", draw_layouts},
+        {"meshes", draw_meshes}, {"moving", draw_moving},       {"memory", draw_memory},
+        {"time", draw_time},     {"training", draw_training},   {"trouble", draw_trouble},
+        {"points", draw_points}, {"partition", draw_partition}, {"blocks", draw_blocks}};
     enum { PICTURES = sizeof picture / sizeof *picture };
     dpar_why why = {"usage: pictures NAME, where docs/guide/NAME.svg is a picture", 0};
     dpar_text t;

@@ -22,8 +22,8 @@ int key(dpar_text *t, int x, int y, const char *colour, const char *name);
 /* Colours: text is readable on the pale ones; the full ones are for areas without text. */
 extern const char *const pale[8], *const full[8];
 
-/* The pictures, in who.c, cost.c, ranks.c, points.c and partition.c. Return 0, or 1 with a message
- * in why if a call of dpar failed. */
+/* The pictures, in who.c, cost.c, ranks.c, points.c, partition.c and blocks.c. Return 0, or 1 with a
+ * message in why if a call of dpar failed. */
 int draw_layouts(dpar_text *t, dpar_why *why);
 int draw_meshes(dpar_text *t, dpar_why *why);
 int draw_moving(dpar_text *t, dpar_why *why);
@@ -33,5 +33,6 @@ int draw_training(dpar_text *t, dpar_why *why);
 int draw_points(dpar_text *t, dpar_why *why);
 int draw_trouble(dpar_text *t, dpar_why *why);
 int draw_partition(dpar_text *t, dpar_why *why);
+int draw_blocks(dpar_text *t, dpar_why *why);
 
 #endif
