@@ -468,6 +468,36 @@ DPAR_API dpar_status dpar_blocks_end(dpar_blocks *blocks, dpar_blocks_array *arr
 DPAR_API dpar_status dpar_blocks_reduce(dpar_blocks *blocks, dpar_blocks_array *const *arrays,
                                         int32_t count, int32_t op);
 
+/* ---- moving blocks ---- */
+
+/* New owners, or what decides about them. Zero it, then set owner, or weight and steps. All ranks
+ * must pass the same values, except for weight. */
+typedef struct dpar_blocks_move_desc {
+    const double *weight; /* [blocks->count] work of each block of this rank, such as the measured
+                             seconds per step, finite and not negative */
+    int64_t steps;        /* until the next decision, as in dpar_blocks_rebalance_desc */
+    double seconds_per_byte, seconds, seconds_per_weight, threshold; /* as there */
+    const int32_t *owner; /* [blocks->total] the new owner of each block that exists, which are then
+                             used even if it does not pay. NULL lets dpar decide */
+} dpar_blocks_move_desc;
+
+/* Gives blocks to other ranks, with all arrays of dpar_blocks_array_make and their halos. Nothing
+ * moves if that does not pay, by the rules of dpar_blocks_rebalance.
+ *
+ * result: receives the decision and the imbalance before and after; may be NULL. With owners and
+ *         without weights, blocks weigh as many cells as they have.
+ *
+ * Afterwards blocks->count, blocks->block, blocks->owner and the addresses in arrays are new;
+ * handles of arrays stay valid. Rank 0 decides, so that all ranks agree.
+ *
+ * Collective. Errors are returned on all ranks, and nothing has then moved. Fails with DPAR_E_ARG
+ * if an exchange has not ended, an array is attached (free its handle before, and attach it again),
+ * or a value is out of range, with DPAR_E_MISMATCH if ranks pass different values, and with
+ * DPAR_E_MEMORY. If blocks move, costs one message per block and array, memory for the new arrays
+ * next to the old ones, and the plans, which are made again by the next exchanges. */
+DPAR_API dpar_status dpar_blocks_move(dpar_blocks *blocks, const dpar_blocks_move_desc *desc,
+                                      dpar_blocks_rebalance_result *result, dpar_why *why);
+
 /* ---- the whole array ---- */
 
 /* Gathers the own points of all blocks in `whole` on rank 0. Points of blocks that do not exist
@@ -542,7 +572,9 @@ typedef struct dpari_blocks_array {
     dpar_blocks_array head; /* the public struct; it must be first */
     struct dpari_blocks_array *next;
     const dpari_blocks_shape *shape;
-    unsigned char *memory;   /* of all blocks; NULL if attached */
+    unsigned char *memory;      /* of all blocks; NULL if attached */
+    unsigned char *next_memory; /* the same two while blocks move */
+    void **next_block;
     dpari_blocks_plan *plan; /* that exchanges it at present; NULL if none does */
     int64_t stamp;           /* number of the last call that has checked it */
 } dpari_blocks_array;
@@ -607,6 +639,7 @@ typedef struct dpari_blocks {
     dpari_blocks_array *arrays;
     dpari_blocks_plan *plans;
     int32_t shapes_known, plans_made, in_use; /* in_use: exchanges that have not ended */
+    int32_t order;                            /* of desc */
     int64_t stamp;
 } dpari_blocks;
 
@@ -635,6 +668,10 @@ DPARI_INTERNAL void dpari_blocks_set_assign(const dpari_blocks *blocks,
 /* Decides who owns which block, and makes the list of this rank's blocks. Local. */
 DPARI_INTERNAL dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
                                                       const dpar_blocks_desc *desc, dpar_why *why);
+/* Finds which slot each block has with its owner, and allocates the list of this rank's blocks. */
+DPARI_INTERNAL dpar_status dpari_blocks_list_own(const dpari_blocks *blocks, const int32_t *owner,
+                                                 int32_t *slot, dpar_block **own, int32_t *count,
+                                                 dpar_why *why);
 /* Computes first and count of a block. */
 DPARI_INTERNAL void dpari_blocks_describe(const dpari_blocks *blocks, int32_t number,
                                           dpar_block *block);
@@ -2556,39 +2593,47 @@ static DPARI_COLD dpar_status dpari_blocks_choose_owners(dpari_blocks *blocks,
     return status;
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_list_own(const dpari_blocks *blocks,
+                                                            const int32_t *owner, int32_t *slot,
+                                                            dpar_block **own, int32_t *count,
+                                                            dpar_why *why)
+{
+    dpar_comm *comm = blocks->head.comm;
+    int32_t *counts = (int32_t *)dpari_object_alloc(comm, comm->size * (int64_t)sizeof *counts);
+    int32_t i, n = 0;
+    *own = NULL;
+    if (counts) {
+        for (i = 0; i < blocks->head.total; i++) {
+            slot[i] = owner[i] < 0 ? -1 : counts[owner[i]]++;
+        }
+        *count = counts[comm->rank];
+        dpari_object_release(counts);
+        *own = (dpar_block *)dpari_object_alloc(comm, (*count + 1) * (int64_t)sizeof **own);
+    }
+    if (!*own) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the list of blocks");
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        if (owner[i] == comm->rank) {
+            dpari_blocks_describe(blocks, i, &(*own)[n++]);
+        }
+    }
+    return DPAR_OK;
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
                                                                  const dpar_blocks_desc *desc,
                                                                  dpar_why *why)
 {
-    dpar_comm *comm = blocks->head.comm;
     dpar_status status = desc->owner ? dpari_blocks_copy_owners(blocks, desc, why)
                                      : dpari_blocks_choose_owners(blocks, desc, why);
-    int32_t *counts, i, n;
-    if (status != DPAR_OK) {
-        return status;
+    blocks->order = desc->order;
+    if (status == DPAR_OK) {
+        status = dpari_blocks_list_own(blocks, blocks->owner, blocks->slot, &blocks->block,
+                                       &blocks->head.count, why);
     }
-    counts = (int32_t *)dpari_object_alloc(comm, comm->size * (int64_t)sizeof *counts);
-    if (counts) {
-        for (i = 0; i < blocks->head.total; i++) {
-            blocks->slot[i] = blocks->owner[i] < 0 ? -1 : counts[blocks->owner[i]]++;
-        }
-        n = counts[comm->rank];
-        blocks->block =
-            (dpar_block *)dpari_object_alloc(comm, (n + 1) * (int64_t)sizeof(dpar_block));
-        dpari_object_release(counts);
-    }
-    if (!blocks->block) {
-        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the list of blocks");
-    }
-    n = 0;
-    for (i = 0; i < blocks->head.total; i++) {
-        if (blocks->owner[i] == comm->rank) {
-            dpari_blocks_describe(blocks, i, &blocks->block[n++]);
-        }
-    }
-    blocks->head.count = n;
     blocks->head.block = blocks->block;
-    return DPAR_OK;
+    return status;
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -3761,6 +3806,329 @@ DPAR_API DPARI_COLD dpar_status dpar_blocks_scatter(dpar_blocks *blocks, dpar_bl
     return dpari_blocks_move_whole(blocks, array, (void *)(uintptr_t)whole, 1);
 }
 
+/* ==== blocks/blocks_move.c ==== */
+
+/* Gives blocks to other ranks. All ranks send their weights, rank 0 decides and sends the new
+ * owners, and then each block of each array is one message, or a copy if it stays. The old arrays
+ * remain as they are until everything has arrived. */
+
+/* A move in progress. */
+typedef struct dpari_blocks_mover {
+    dpari_blocks *blocks;
+    const dpar_blocks_move_desc *desc;
+    dpar_blocks_rebalance_result result;
+    void *memory;          /* of what follows, except for `block` */
+    double *weight;        /* [total] of all blocks */
+    unsigned char *exists; /* [total] */
+    int32_t *owner, *slot; /* [total] new ones */
+    void *scratch;         /* for blocks_owner.h */
+    dpar_call *call;       /* [old and new blocks of this rank] */
+    dpar_work *work;
+    dpar_block *block; /* [count] this rank's new blocks */
+    int32_t count;
+} dpari_blocks_mover;
+
+static DPARI_COLD void dpari_blocks_move_state(dpari_facts *facts, const void *given)
+{
+    const dpari_blocks_mover *move = (const dpari_blocks_mover *)given;
+    const dpar_blocks_move_desc *desc = move->desc;
+    const dpari_blocks_array *array;
+    uint64_t hash = 1;
+    int32_t i;
+    for (array = move->blocks->arrays, i = 0; array; array = array->next) {
+        dpari_fact(facts, "shape of array # (counted from the newest)", i++, array->shape->number);
+    }
+    dpari_fact(facts, "steps", 0, desc->steps);
+    dpari_fact_real(facts, "seconds_per_byte", 0, desc->seconds_per_byte);
+    dpari_fact_real(facts, "seconds", 0, desc->seconds);
+    dpari_fact_real(facts, "seconds_per_weight", 0, desc->seconds_per_weight);
+    dpari_fact_real(facts, "threshold", 0, desc->threshold);
+    for (i = 0; i < move->blocks->head.total && desc->owner; i++) {
+        hash = dpari_hash(hash, move->blocks->owner[i] < 0 ? -1 : desc->owner[i]);
+    }
+    dpari_fact_hash(facts, "owner", 0, desc->owner ? hash : 0);
+}
+
+/* Checks a call, and allocates what does not depend on the new owners. Local. */
+static DPARI_COLD dpar_status dpari_blocks_begin_move(dpari_blocks_mover *move, dpar_why *why)
+{
+    const dpari_blocks *blocks = move->blocks;
+    const dpari_blocks_array *array;
+    const int64_t total = blocks->head.total;
+    dpar_blocks_assign_desc assign;
+    int32_t pass, i;
+    dpari_room room = dpari_room_of(NULL);
+    if (!move->desc) {
+        return dpari_wrong(why, "dpar_blocks_move: desc is NULL");
+    }
+    if (blocks->in_use > 0) {
+        return dpari_wrong(why, "dpar_blocks_move: %d exchanges have not ended", blocks->in_use);
+    }
+    for (array = blocks->arrays; array; array = array->next) {
+        if (!array->memory) {
+            return dpari_wrong(why,
+                               "dpar_blocks_move: an array is attached; free its handle before "
+                               "blocks move, and attach it again afterwards");
+        }
+    }
+    if (!move->desc->weight && !move->desc->owner && blocks->head.count > 0) {
+        return dpari_wrong(why, "dpar_blocks_move: weight and owner are both NULL");
+    }
+    for (i = 0; i < blocks->head.total && move->desc->owner; i++) {
+        if (blocks->owner[i] >= 0 &&
+            (move->desc->owner[i] < 0 || move->desc->owner[i] >= blocks->head.comm->size)) {
+            return dpari_wrong(why,
+                               "dpar_blocks_move: owner of block %d is %d, but must be 0 to %d", i,
+                               move->desc->owner[i], blocks->head.comm->size - 1);
+        }
+    }
+    dpari_blocks_set_assign(blocks, &assign);
+    for (pass = 0; pass < 2; pass++) {
+        move->weight = (double *)dpari_room_take(&room, total, sizeof *move->weight);
+        move->owner = (int32_t *)dpari_room_take(&room, total, sizeof *move->owner);
+        move->slot = (int32_t *)dpari_room_take(&room, total, sizeof *move->slot);
+        move->scratch = dpari_room_take(&room, assign.bytes, 1);
+        move->exists = (unsigned char *)dpari_room_take(&room, total, 1);
+        if (pass == 0) {
+            move->memory = dpari_object_alloc(blocks->head.comm, room.used);
+            if (!move->memory) {
+                return dpari_say(DPAR_E_MEMORY, why, "dpar_blocks_move: no memory for %ld bytes",
+                                 room.used);
+            }
+            room = dpari_room_of(move->memory);
+        }
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        dpar_block block;
+        int32_t d;
+        move->exists[i] = blocks->owner[i] >= 0;
+        dpari_blocks_describe(blocks, i, &block);
+        if (blocks->owner[i] != blocks->head.comm->rank) {
+            continue;
+        }
+        move->weight[i] = move->desc->weight ? move->desc->weight[blocks->slot[i]] : 1.0;
+        for (d = 0; d < blocks->head.dims && !move->desc->weight; d++) {
+            move->weight[i] *= (double)block.count[d];
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Decides about the new owners. Only rank 0 calls it. */
+static DPARI_COLD dpar_status dpari_blocks_decide(dpari_blocks_mover *move, dpar_why *why)
+{
+    const dpari_blocks *blocks = move->blocks;
+    const dpar_blocks_move_desc *desc = move->desc;
+    dpar_blocks_rebalance_result *result = &move->result;
+    dpar_blocks_assign_desc assign;
+    dpar_blocks_rebalance_desc change;
+    const dpari_blocks_array *array;
+    dpar_status status;
+    int32_t i;
+    dpari_blocks_set_assign(blocks, &assign);
+    assign.order = blocks->order;
+    assign.exists = move->exists;
+    assign.weight = move->weight;
+    assign.memory = move->scratch;
+    dpari_zero(&change, sizeof change);
+    for (array = blocks->arrays; array; array = array->next) {
+        change.block_bytes += array->shape->bytes;
+    }
+    if (!desc->owner) {
+        change.blocks = &assign;
+        change.owner = blocks->owner;
+        change.steps = desc->steps;
+        change.seconds_per_byte = desc->seconds_per_byte;
+        change.seconds = desc->seconds;
+        change.seconds_per_weight = desc->seconds_per_weight;
+        change.threshold = desc->threshold;
+        return dpar_blocks_rebalance(&change, move->owner, result, why);
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        move->owner[i] = move->exists[i] ? desc->owner[i] : -1;
+        result->blocks_moved += move->owner[i] != blocks->owner[i];
+    }
+    result->bytes_moved = result->blocks_moved * change.block_bytes;
+    result->pays = result->blocks_moved > 0;
+    status = dpar_blocks_measure(&assign, blocks->owner, &result->before, why);
+    return status == DPAR_OK ? dpar_blocks_measure(&assign, move->owner, &result->after, why)
+                             : status;
+}
+
+/* Gives rank 0's decision to all ranks. Collective. */
+static DPARI_COLD dpar_status dpari_blocks_share_decision(dpari_blocks_mover *move, dpar_why *why)
+{
+    dpar_comm *comm = move->blocks->head.comm;
+    const int64_t total = move->blocks->head.total;
+    dpar_status status =
+        dpar_all_reduce(comm, move->weight, move->weight, total, DPAR_F64, DPAR_SUM, NULL);
+    if (status == DPAR_OK) {
+        status = comm->rank == 0 ? dpari_blocks_decide(move, why) : DPAR_OK;
+        status = dpari_agree(comm, status, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpar_broadcast(comm, move->owner, total, DPAR_I32, 0, NULL);
+    }
+    if (status == DPAR_OK) {
+        status =
+            dpar_broadcast(comm, &move->result, (int64_t)sizeof move->result, DPAR_U8, 0, NULL);
+    }
+    return status;
+}
+
+/* Allocates the new arrays and lists. Local. */
+static DPARI_COLD dpar_status dpari_blocks_alloc_move(dpari_blocks_mover *move, dpar_why *why)
+{
+    dpari_blocks *blocks = move->blocks;
+    dpar_comm *comm = blocks->head.comm;
+    dpari_blocks_array *array;
+    dpar_status status =
+        dpari_blocks_list_own(blocks, move->owner, move->slot, &move->block, &move->count, why);
+    const int64_t calls = (int64_t)blocks->head.count + move->count + 1;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    move->call = (dpar_call *)dpari_object_alloc(comm, calls * (int64_t)sizeof *move->call);
+    move->work = (dpar_work *)dpari_object_alloc(comm, calls * (int64_t)sizeof *move->work);
+    if (!move->call || !move->work) {
+        return dpari_say(DPAR_E_MEMORY, why, "dpar_blocks_move: no memory for %ld messages", calls);
+    }
+    for (array = blocks->arrays; array; array = array->next) {
+        void *memory = NULL;
+        int32_t i;
+        status = dpar_comm_alloc(comm, dpari_most(move->count * array->shape->bytes, 1), &memory);
+        if (status != DPAR_OK) {
+            return dpari_repeat(status, why, comm->why.text);
+        }
+        array->next_memory = (unsigned char *)memory;
+        array->next_block =
+            (void **)dpari_object_alloc(comm, (move->count + 1) * (int64_t)sizeof(void *));
+        if (!array->next_block) {
+            return dpari_say(DPAR_E_MEMORY, why, "dpar_blocks_move: no memory for a table");
+        }
+        for (i = 0; i < move->count; i++) {
+            array->next_block[i] =
+                array->next_memory + i * array->shape->bytes + array->shape->origin;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Sends the blocks of an array, or copies those that stay. Messages between two ranks are in the
+ * order of blocks. Collective. */
+static DPARI_COLD dpar_status dpari_blocks_send_blocks(const dpari_blocks_mover *move,
+                                                       const dpari_blocks_array *array)
+{
+    const dpari_blocks *blocks = move->blocks;
+    dpar_comm *comm = blocks->head.comm;
+    const int64_t bytes = array->shape->bytes;
+    int32_t i, n = 0;
+    dpar_status status;
+    for (i = 0; i < blocks->head.total; i++) {
+        const int gives = blocks->owner[i] == comm->rank, takes = move->owner[i] == comm->rank;
+        unsigned char *from = array->memory + blocks->slot[i] * bytes;
+        unsigned char *to = array->next_memory + move->slot[i] * bytes;
+        dpar_call *call = &move->call[n];
+        if (gives && takes) {
+            dpari_kern_copy(to, from, bytes, 0);
+        } else if (gives || takes) {
+            dpari_zero(call, sizeof *call);
+            call->kind = gives ? DPAR_CALL_SEND : DPAR_CALL_RECV;
+            call->type = DPAR_U8;
+            call->root = gives ? move->owner[i] : blocks->owner[i];
+            call->count = bytes;
+            call->in = gives ? from : NULL;
+            call->out = gives ? NULL : to;
+            n++;
+        }
+    }
+    status = n > 0 ? dpar_batch(comm, move->call, n, move->work) : DPAR_OK;
+    return status == DPAR_OK && n > 0 ? dpar_wait_all(move->work, n) : status;
+}
+
+/* Replaces the owners and arrays by the new ones, which are then the ones to release. */
+static DPARI_COLD void dpari_blocks_commit(dpari_blocks_mover *move)
+{
+    dpari_blocks *blocks = move->blocks;
+    dpar_block *block = blocks->block;
+    dpari_blocks_array *array;
+    int32_t i;
+    for (i = 0; i < blocks->head.total; i++) {
+        blocks->owner[i] = move->owner[i];
+        blocks->slot[i] = move->slot[i];
+    }
+    blocks->block = move->block;
+    blocks->head.block = move->block;
+    blocks->head.count = move->count;
+    move->block = block;
+    for (array = blocks->arrays; array; array = array->next) {
+        unsigned char *memory = array->memory;
+        void **table = array->head.block;
+        array->memory = array->next_memory;
+        array->head.block = array->next_block;
+        array->next_memory = memory;
+        array->next_block = table;
+    }
+}
+
+/* Releases everything that the move does not need any more. */
+static DPARI_COLD void dpari_blocks_end_move(dpari_blocks_mover *move)
+{
+    dpari_blocks_array *array;
+    for (array = move->blocks->arrays; array; array = array->next) {
+        dpar_comm_release(move->blocks->head.comm, array->next_memory);
+        dpari_object_release(array->next_block);
+        array->next_memory = NULL;
+        array->next_block = NULL;
+    }
+    dpari_object_release(move->block);
+    dpari_object_release(move->call);
+    dpari_object_release(move->work);
+    dpari_object_release(move->memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_move(dpar_blocks *blocks,
+                                                 const dpar_blocks_move_desc *desc,
+                                                 dpar_blocks_rebalance_result *result,
+                                                 dpar_why *why)
+{
+    dpari_blocks_mover move;
+    dpari_blocks_array *array;
+    dpar_comm *comm;
+    dpar_status status;
+    if (!blocks) {
+        return dpari_wrong(why, "dpar_blocks_move: blocks is NULL");
+    }
+    comm = blocks->comm;
+    why = dpari_why_of(comm, why);
+    dpari_zero(&move, sizeof move);
+    move.blocks = dpari_blocks_of(blocks);
+    move.desc = desc;
+    status = dpari_blocks_begin_move(&move, why);
+    status = dpari_agree_on(comm, status, "dpar_blocks_move", dpari_blocks_move_state, &move, why);
+    if (status == DPAR_OK) {
+        status = dpari_blocks_share_decision(&move, why);
+    }
+    if (status == DPAR_OK && move.result.blocks_moved > 0) {
+        status = dpari_blocks_alloc_move(&move, why);
+        status = dpari_agree(comm, status, why);
+        for (array = move.blocks->arrays; array && status == DPAR_OK; array = array->next) {
+            status = dpari_blocks_send_blocks(&move, array);
+        }
+        if (status == DPAR_OK) {
+            status = dpari_blocks_free_plans(move.blocks);
+        }
+        if (status == DPAR_OK) {
+            dpari_blocks_commit(&move);
+        }
+    }
+    if (status == DPAR_OK && result) {
+        *result = move.result;
+    }
+    dpari_blocks_end_move(&move);
+    return status;
+}
+
 /* ==== blocks/blocks.c ==== */
 
 /* Makes and frees blocks and their arrays, and begins, tests and ends their exchanges. */
@@ -3841,6 +4209,7 @@ DPAR_API DPARI_COLD dpar_status dpar_blocks_make(dpar_comm *comm, const dpar_blo
 static DPARI_COLD void dpari_blocks_release_array(dpari_blocks_array *array)
 {
     dpar_comm_release(array->head.blocks->comm, array->memory);
+    dpari_object_release(array->head.block);
     dpari_object_release(array);
 }
 
@@ -3937,10 +4306,12 @@ static DPARI_COLD dpar_status dpari_blocks_new_array(dpari_blocks *blocks,
     dpar_comm *comm = blocks->head.comm;
     const int64_t count = blocks->head.count;
     void *memory = NULL;
-    dpari_blocks_array *array = (dpari_blocks_array *)dpari_object_alloc(
-        comm, (int64_t)sizeof *array + count * (int64_t)sizeof(void *));
+    dpari_blocks_array *array =
+        (dpari_blocks_array *)dpari_object_alloc(comm, (int64_t)sizeof *array);
+    void **table = (void **)dpari_object_alloc(comm, (count + 1) * (int64_t)sizeof *table);
     int32_t d;
-    if (!array || !shape) {
+    if (!array || !shape || !table) {
+        dpari_object_release(table);
         dpari_object_release(array);
         return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the table of an array");
     }
@@ -3948,7 +4319,7 @@ static DPARI_COLD dpar_status dpari_blocks_new_array(dpari_blocks *blocks,
     array->head.type = shape->type;
     array->head.components = shape->field.components;
     array->head.component_stride = shape->field.component_stride;
-    array->head.block = (void **)(void *)(array + 1);
+    array->head.block = table;
     for (d = 0; d < blocks->head.dims; d++) {
         array->head.stride[d] = shape->field.stride[d];
     }

@@ -87,6 +87,7 @@ DPAR_API DPARI_COLD dpar_status dpar_blocks_make(dpar_comm *comm, const dpar_blo
 static DPARI_COLD void dpari_blocks_release_array(dpari_blocks_array *array)
 {
     dpar_comm_release(array->head.blocks->comm, array->memory);
+    dpari_object_release(array->head.block);
     dpari_object_release(array);
 }
 
@@ -183,10 +184,12 @@ static DPARI_COLD dpar_status dpari_blocks_new_array(dpari_blocks *blocks,
     dpar_comm *comm = blocks->head.comm;
     const int64_t count = blocks->head.count;
     void *memory = NULL;
-    dpari_blocks_array *array = (dpari_blocks_array *)dpari_object_alloc(
-        comm, (int64_t)sizeof *array + count * (int64_t)sizeof(void *));
+    dpari_blocks_array *array =
+        (dpari_blocks_array *)dpari_object_alloc(comm, (int64_t)sizeof *array);
+    void **table = (void **)dpari_object_alloc(comm, (count + 1) * (int64_t)sizeof *table);
     int32_t d;
-    if (!array || !shape) {
+    if (!array || !shape || !table) {
+        dpari_object_release(table);
         dpari_object_release(array);
         return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the table of an array");
     }
@@ -194,7 +197,7 @@ static DPARI_COLD dpar_status dpari_blocks_new_array(dpari_blocks *blocks,
     array->head.type = shape->type;
     array->head.components = shape->field.components;
     array->head.component_stride = shape->field.component_stride;
-    array->head.block = (void **)(void *)(array + 1);
+    array->head.block = table;
     for (d = 0; d < blocks->head.dims; d++) {
         array->head.stride[d] = shape->field.stride[d];
     }

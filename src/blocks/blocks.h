@@ -217,6 +217,36 @@ DPAR_API dpar_status dpar_blocks_end(dpar_blocks *blocks, dpar_blocks_array *arr
 DPAR_API dpar_status dpar_blocks_reduce(dpar_blocks *blocks, dpar_blocks_array *const *arrays,
                                         int32_t count, int32_t op);
 
+/* ---- moving blocks ---- */
+
+/* New owners, or what decides about them. Zero it, then set owner, or weight and steps. All ranks
+ * must pass the same values, except for weight. */
+typedef struct dpar_blocks_move_desc {
+    const double *weight; /* [blocks->count] work of each block of this rank, such as the measured
+                             seconds per step, finite and not negative */
+    int64_t steps;        /* until the next decision, as in dpar_blocks_rebalance_desc */
+    double seconds_per_byte, seconds, seconds_per_weight, threshold; /* as there */
+    const int32_t *owner; /* [blocks->total] the new owner of each block that exists, which are then
+                             used even if it does not pay. NULL lets dpar decide */
+} dpar_blocks_move_desc;
+
+/* Gives blocks to other ranks, with all arrays of dpar_blocks_array_make and their halos. Nothing
+ * moves if that does not pay, by the rules of dpar_blocks_rebalance.
+ *
+ * result: receives the decision and the imbalance before and after; may be NULL. With owners and
+ *         without weights, blocks weigh as many cells as they have.
+ *
+ * Afterwards blocks->count, blocks->block, blocks->owner and the addresses in arrays are new;
+ * handles of arrays stay valid. Rank 0 decides, so that all ranks agree.
+ *
+ * Collective. Errors are returned on all ranks, and nothing has then moved. Fails with DPAR_E_ARG
+ * if an exchange has not ended, an array is attached (free its handle before, and attach it again),
+ * or a value is out of range, with DPAR_E_MISMATCH if ranks pass different values, and with
+ * DPAR_E_MEMORY. If blocks move, costs one message per block and array, memory for the new arrays
+ * next to the old ones, and the plans, which are made again by the next exchanges. */
+DPAR_API dpar_status dpar_blocks_move(dpar_blocks *blocks, const dpar_blocks_move_desc *desc,
+                                      dpar_blocks_rebalance_result *result, dpar_why *why);
+
 /* ---- the whole array ---- */
 
 /* Gathers the own points of all blocks in `whole` on rank 0. Points of blocks that do not exist

@@ -212,39 +212,47 @@ static DPARI_COLD dpar_status dpari_blocks_choose_owners(dpari_blocks *blocks,
     return status;
 }
 
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_list_own(const dpari_blocks *blocks,
+                                                            const int32_t *owner, int32_t *slot,
+                                                            dpar_block **own, int32_t *count,
+                                                            dpar_why *why)
+{
+    dpar_comm *comm = blocks->head.comm;
+    int32_t *counts = (int32_t *)dpari_object_alloc(comm, comm->size * (int64_t)sizeof *counts);
+    int32_t i, n = 0;
+    *own = NULL;
+    if (counts) {
+        for (i = 0; i < blocks->head.total; i++) {
+            slot[i] = owner[i] < 0 ? -1 : counts[owner[i]]++;
+        }
+        *count = counts[comm->rank];
+        dpari_object_release(counts);
+        *own = (dpar_block *)dpari_object_alloc(comm, (*count + 1) * (int64_t)sizeof **own);
+    }
+    if (!*own) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the list of blocks");
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        if (owner[i] == comm->rank) {
+            dpari_blocks_describe(blocks, i, &(*own)[n++]);
+        }
+    }
+    return DPAR_OK;
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
                                                                  const dpar_blocks_desc *desc,
                                                                  dpar_why *why)
 {
-    dpar_comm *comm = blocks->head.comm;
     dpar_status status = desc->owner ? dpari_blocks_copy_owners(blocks, desc, why)
                                      : dpari_blocks_choose_owners(blocks, desc, why);
-    int32_t *counts, i, n;
-    if (status != DPAR_OK) {
-        return status;
+    blocks->order = desc->order;
+    if (status == DPAR_OK) {
+        status = dpari_blocks_list_own(blocks, blocks->owner, blocks->slot, &blocks->block,
+                                       &blocks->head.count, why);
     }
-    counts = (int32_t *)dpari_object_alloc(comm, comm->size * (int64_t)sizeof *counts);
-    if (counts) {
-        for (i = 0; i < blocks->head.total; i++) {
-            blocks->slot[i] = blocks->owner[i] < 0 ? -1 : counts[blocks->owner[i]]++;
-        }
-        n = counts[comm->rank];
-        blocks->block =
-            (dpar_block *)dpari_object_alloc(comm, (n + 1) * (int64_t)sizeof(dpar_block));
-        dpari_object_release(counts);
-    }
-    if (!blocks->block) {
-        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the list of blocks");
-    }
-    n = 0;
-    for (i = 0; i < blocks->head.total; i++) {
-        if (blocks->owner[i] == comm->rank) {
-            dpari_blocks_describe(blocks, i, &blocks->block[n++]);
-        }
-    }
-    blocks->head.count = n;
     blocks->head.block = blocks->block;
-    return DPAR_OK;
+    return status;
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */

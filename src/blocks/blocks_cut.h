@@ -17,6 +17,10 @@ DPARI_INTERNAL void dpari_blocks_set_assign(const dpari_blocks *blocks,
 /* Decides who owns which block, and makes the list of this rank's blocks. Local. */
 DPARI_INTERNAL dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
                                                       const dpar_blocks_desc *desc, dpar_why *why);
+/* Finds which slot each block has with its owner, and allocates the list of this rank's blocks. */
+DPARI_INTERNAL dpar_status dpari_blocks_list_own(const dpari_blocks *blocks, const int32_t *owner,
+                                                 int32_t *slot, dpar_block **own, int32_t *count,
+                                                 dpar_why *why);
 /* Computes first and count of a block. */
 DPARI_INTERNAL void dpari_blocks_describe(const dpari_blocks *blocks, int32_t number,
                                           dpar_block *block);

@@ -34,7 +34,9 @@ typedef struct dpari_blocks_array {
     dpar_blocks_array head; /* the public struct; it must be first */
     struct dpari_blocks_array *next;
     const dpari_blocks_shape *shape;
-    unsigned char *memory;   /* of all blocks; NULL if attached */
+    unsigned char *memory;      /* of all blocks; NULL if attached */
+    unsigned char *next_memory; /* the same two while blocks move */
+    void **next_block;
     dpari_blocks_plan *plan; /* that exchanges it at present; NULL if none does */
     int64_t stamp;           /* number of the last call that has checked it */
 } dpari_blocks_array;
@@ -99,6 +101,7 @@ typedef struct dpari_blocks {
     dpari_blocks_array *arrays;
     dpari_blocks_plan *plans;
     int32_t shapes_known, plans_made, in_use; /* in_use: exchanges that have not ended */
+    int32_t order;                            /* of desc */
     int64_t stamp;
 } dpari_blocks;
 

@@ -626,6 +626,53 @@ static int64_t check_whole(job *j, int32_t a, dpar_blocks *blocks, dpar_blocks_a
     return wrong;
 }
 
+/* Moves blocks to random owners, or to those that weights select. Values travel, also in halos. */
+static int64_t check_move(job *j, dpar_blocks *blocks, dpar_blocks_array **u, uint64_t *seed)
+{
+    dpar_blocks_move_desc desc;
+    dpar_blocks_rebalance_result result;
+    double weight[BLOCKS];
+    int64_t wrong = 0;
+    int32_t a, b, i, c, moved = 0;
+    place p;
+    const int given = (int)pick(seed, 2);
+    memset(&desc, 0, sizeof desc);
+    for (b = 0; b < j->total; b++) {
+        j->owner[b] = j->exists[b] ? (int32_t)pick(seed, blocks->comm->size) : -1;
+        moved += j->exists[b] && j->owner[b] != blocks->owner[b];
+    }
+    for (i = 0; i < blocks->count; i++) {
+        weight[i] = (double)(scrambled(j->salt, blocks->block[i].number) % 16);
+    }
+    desc.steps = 1;
+    desc.weight = given ? NULL : weight;
+    desc.owner = given ? j->owner : NULL;
+    for (a = 0; a < j->arrays; a++) {
+        fill(j, a, u[a]);
+    }
+    CHECK_INT(dpar_blocks_move(blocks, &desc, &result, NULL), DPAR_OK);
+    for (b = 0; b < j->total && given; b++) {
+        wrong += blocks->owner[b] != j->owner[b];
+    }
+    if (given) {
+        wrong += result.blocks_moved != moved;
+    } else {
+        wrong += result.after.imbalance > result.before.imbalance + 1e-9;
+        wrong += (result.blocks_moved > 0) != result.pays;
+    }
+    for (a = 0; a < j->arrays; a++) {
+        for (i = 0; i < blocks->count; i++) {
+            first_place(j, a, blocks->block[i].number, &p);
+            do {
+                for (c = 0; c < u[a]->components; c++) {
+                    wrong += !has(address(u[a], i, &p, c), u[a]->type, other_value(j, a, &p, c));
+                }
+            } while (next_place(j, a, &p));
+        }
+    }
+    return wrong;
+}
+
 static int64_t run_case(dpar_comm *comm, uint64_t *seed)
 {
     static const int32_t ops[3] = {DPAR_SUM, DPAR_MIN, DPAR_MAX};
@@ -635,7 +682,7 @@ static int64_t run_case(dpar_comm *comm, uint64_t *seed)
     void *memory[ARRAYS];
     int64_t wrong = 0, points = 1;
     dpar_why why;
-    int32_t a, d, round, n;
+    int32_t a, d, round, n, fixed = 0;
     dpar_status status;
     draw(j, seed, comm->size);
     for (d = 0; d < j->desc.dims; d++) {
@@ -655,8 +702,14 @@ static int64_t run_case(dpar_comm *comm, uint64_t *seed)
     for (a = 0; a < j->arrays; a++) {
         make_array(j, a, blocks, &u[a], &memory[a], seed);
     }
+    for (a = 0; a < j->arrays; a++) {
+        fixed += j->attached[a];
+    }
     for (round = 0; round < 3; round++, j->again++) {
         const int32_t op = ops[pick(seed, 3)];
+        if (round == 2 && fixed == 0) {
+            wrong += check_move(j, blocks, u, seed);
+        }
         for (a = 0; a < j->arrays; a++) {
             fill(j, a, u[a]);
         }

@@ -5,7 +5,7 @@
  *     ./blocks_more [processes|threads] [ranks]        without arguments: both, 1 to 5 and 1 to 3 */
 #include "dpar_blocks.h"
 #include "rank_program.h"
-#include "continents.h"
+#include "../../../helpers/continents.h"
 #include "refused.h"
 
 #include <pthread.h>
