@@ -29,7 +29,7 @@ help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
 	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
 	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -host, -comm, -halo,'
-	@echo '                -points, -pencil, -exact, -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
+	@echo '                -points, -pencil, -blocks, -exact, -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
 	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
 	@echo '                packaging, models of the protocols, ranks that fail, each in part'
 	@echo 'make nightly    all of that, whole (hours)'
@@ -67,8 +67,6 @@ dpar_comm.h: $(PASTED) src/host/* src/comm/* src/exchange/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_blocks.h: $(PASTED) src/blocks/*
-	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_points.h: $(PASTED) src/points/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_particles.h: $(PASTED) src/particles/*
@@ -76,6 +74,7 @@ dpar_particles.h: $(PASTED) src/particles/*
 dpar_pencil.h: $(PASTED) src/pencil/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_exact.h: $(PASTED) src/exact/*
+dpar_blocks.h: $(PASTED) src/blocks/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
@@ -117,9 +116,6 @@ $(B)/dpar_comm.o: dpar_comm.h dpar.h
 $(B)/dpar_halo.o: dpar_halo.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_HALO_IMPLEMENTATION -x c -c dpar_halo.h -o $@
-$(B)/dpar_blocks.o: dpar_blocks.h dpar_halo.h dpar_comm.h dpar.h
-	@mkdir -p $(B)
-	$(CC) $(CFLAGS) -DDPAR_BLOCKS_IMPLEMENTATION -x c -c dpar_blocks.h -o $@
 $(B)/dpar_points.o: dpar_points.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_POINTS_IMPLEMENTATION -x c -c dpar_points.h -o $@
@@ -134,6 +130,9 @@ $(B)/dpar_pencil.o: dpar_pencil.h dpar_comm.h dpar.h
 $(B)/dpar_exact.o: dpar_exact.h dpar_halo.h dpar_points.h dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_EXACT_IMPLEMENTATION -include ./dpar_halo.h -include ./dpar_points.h -x c -c dpar_exact.h -o $@
+$(B)/dpar_blocks.o: dpar_blocks.h dpar_comm.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_BLOCKS_IMPLEMENTATION -x c -c dpar_blocks.h -o $@
 $(B)/dpar_train.o: dpar_train.h dpar_comm.h dpar_schedule.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_TRAIN_IMPLEMENTATION -x c -c dpar_train.h -o $@
@@ -274,8 +273,6 @@ test-comm:
 	@$(TESTS) test comm
 test-halo:
 	@$(TESTS) test halo
-test-blocks:
-	@$(TESTS) test blocks
 test-points:
 	@$(TESTS) test points
 test-particles:
@@ -285,6 +282,8 @@ test-pencil:
 	@$(TESTS) test pencil
 test-exact:
 	@$(TESTS) test exact
+test-blocks:
+	@$(TESTS) test blocks
 test-train:
 	@$(TESTS) test train
 test-spatial:

@@ -66,6 +66,9 @@
  *                           dpar_pencil_transpose(pencil, 2, 1, x, y);
  *     dpar_exact.h      sums, dot products and norms with the same bits on any number of ranks
  *                           dpar_exact_sum(world, x, count, DPAR_F64, &sum);
+ *     dpar_blocks.h     many blocks of a grid on each rank, with land left out
+ *                           dpar_blocks_make(world, &desc, &blocks, &why);
+ *                           dpar_blocks_exchange(blocks, u);
  *     dpar_train.h      trains: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers
  *                           dpar_ddp_make(world, &desc, &ddp, &why);
  *                           dpar_ddp_ready(ddp, i);
@@ -106,7 +109,7 @@
     (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION) ||                          \
      defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION) ||                   \
      defined(DPAR_PARTICLES_IMPLEMENTATION) || defined(DPAR_PENCIL_IMPLEMENTATION) ||              \
-     defined(DPAR_EXACT_IMPLEMENTATION) ||                                                         \
+     defined(DPAR_BLOCKS_IMPLEMENTATION) || defined(DPAR_EXACT_IMPLEMENTATION) ||                  \
      defined(DPAR_TRAIN_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION) ||                 \
      defined(DPAR_DEBUG_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION) ||                     \
      defined(DPAR_NCCL_IMPLEMENTATION))
@@ -1928,8 +1931,8 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
     !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
     !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
     !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_PENCIL_IMPLEMENTATION) &&                \
-    !defined(DPAR_PARTICLES_IMPLEMENTATION) && !defined(DPAR_EXACT_IMPLEMENTATION) &&              \
-    !defined(DPAR_TRAIN_IMPLEMENTATION) &&                                                         \
+    !defined(DPAR_PARTICLES_IMPLEMENTATION) && !defined(DPAR_BLOCKS_IMPLEMENTATION) &&             \
+    !defined(DPAR_EXACT_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&                  \
     !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
     !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
 #define DPARI_NO_CODE

@@ -1,14 +1,68 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_blocks.h - cuts a grid into many small blocks, of which each rank owns some.
- * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there. */
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: edit the files there.
+ *
+ * This program makes blocks of 16 x 16 cells of a grid in which two blocks are land, fills their halos, and prints
+ * what each rank has:
+ *
+ *     #include "dpar_blocks.h"
+ *     #include <stdio.h>
+ *     static int halos(dpar_comm *world, void *unused)
+ *     {
+ *         const unsigned char ocean[6] = {1, 1, 0, 1, 0, 1};     0: land, which no rank owns
+ *         dpar_blocks_desc desc = {0};
+ *         dpar_blocks *blocks = NULL;
+ *         dpar_blocks_array *u = NULL;
+ *         dpar_why why;
+ *         int32_t i;
+ *         (void)unused;
+ *         desc.dims = 2;
+ *         desc.cells[0] = 32;                                    u[32][40] without blocks
+ *         desc.cells[1] = 40;
+ *         desc.block[0] = 16;                                    2 x 3 blocks, the last ones 8 wide
+ *         desc.block[1] = 16;
+ *         desc.halo = 1;
+ *         desc.periodic[1] = 1;
+ *         desc.exists = ocean;
+ *         if (dpar_blocks_make(world, &desc, &blocks, &why) < 0 ||
+ *             dpar_blocks_array_make(blocks, DPAR_F64, NULL, &u, &why) < 0) {
+ *             return dpar_fail(world, &why);
+ *         }
+ *         for (i = 0; i < blocks->count; i++) {
+ *             double *own = (double *)u->block[i];               own[y * u->stride[0] + x]
+ *             int64_t y, x;
+ *             for (y = 0; y < blocks->block[i].count[0]; y++) {
+ *                 for (x = 0; x < blocks->block[i].count[1]; x++) {
+ *                     own[y * u->stride[0] + x] = (double)(blocks->block[i].first[1] + x);
+ *                 }
+ *             }
+ *         }
+ *         if (dpar_blocks_exchange(blocks, u) < 0) {
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         for (i = 0; i < blocks->count; i++) {
+ *             printf("block %d: column %g is to the left of column %g\n", (int)blocks->block[i].number,
+ *                    ((double *)u->block[i])[-1], ((double *)u->block[i])[0]);
+ *         }
+ *         if (dpar_blocks_free(blocks) < 0) {                    also frees u
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         return 0;
+ *     }
+ *     int main(int argc, char **argv)
+ *     {
+ *         return dpar_launch_main(argc, argv, halos, NULL);      --ranks 4, or under mpiexec, srun, torchrun
+ *     }
+ *
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 2 */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
-#if !__has_include("dpar_halo.h")
-#error dpar_blocks.h needs dpar_halo.h beside it, of the same release
+#if !__has_include("dpar_comm.h")
+#error dpar_blocks.h needs dpar_comm.h beside it, of the same release
 #endif
 #endif
-#include "dpar_halo.h"
+#include "dpar_comm.h"
 #endif
 #if DPAR_VERSION != 200
 #error dpar_blocks.h and dpar.h are of different versions: take all headers from one release
@@ -200,6 +254,265 @@ enum {
 DPAR_API dpar_status dpar_blocks_draw(dpar_text *text, const dpar_blocks_draw_desc *desc,
                                       int32_t format, dpar_why *why);
 
+/* ==== blocks/blocks.h ==== */
+
+/* blocks - a grid that is cut into many small blocks, of which each rank owns any number. Ocean and
+ * ice codes leave out blocks that are only land, and block-structured codes balance their load by
+ * giving blocks to other ranks.
+ *
+ *     dpar_blocks_desc desc = {0};
+ *     desc.dims = 2;
+ *     desc.cells[0] = 720;
+ *     desc.cells[1] = 1440;
+ *     desc.block[0] = 36;
+ *     desc.block[1] = 36;
+ *     desc.halo = 1;
+ *     desc.periodic[1] = 1;
+ *     desc.exists = ocean;                                   [20 * 40], 0 where all is land
+ *     dpar_blocks_make(comm, &desc, &blocks, &why);
+ *     dpar_blocks_array_make(blocks, DPAR_F64, NULL, &u, &why);
+ *     ...
+ *     dpar_blocks_exchange(blocks, u);
+ *     for (i = 0; i < blocks->count; i++) {                  may be a parallel loop of OpenMP
+ *         step((double *)u->block[i], blocks->block[i].count, u->stride);
+ *     }
+ *
+ * Blocks are numbered in C order, the last dim fastest. All blocks of an array have the same shape
+ * in memory, that of a whole block with its halo, although blocks at the ends of the grid may have
+ * fewer cells. u->block[i] is the address of the first own cell of this rank's block i, so that
+ * halo cells have lower addresses too, and u->stride has the steps between neighbours.
+ *
+ * An exchange copies between blocks of the same rank directly. Ranks of a node read each other's
+ * arrays in place where rows are long, and packed rows otherwise. Between nodes, each rank sends
+ * one message to each neighbour rank, for all blocks and arrays. Halo cells get what they would get
+ * if each block had a rank of its own: the value of their owner inside the grid, around periodic
+ * dims, over folds, poles and the edges of a cubed sphere. Halo cells keep their values beyond
+ * other ends of the grid, and where a block does not exist.
+ *
+ * Blocks may be computed by several threads at once, also while an exchange is in progress. The
+ * functions of this file are called by one thread at a time, as all collective calls. */
+
+/* A grid of blocks. Zero it, then set dims, cells, block, halo and what you need. All ranks must
+ * pass the same values, otherwise all get DPAR_E_MISMATCH. The arrays are copied. */
+typedef struct dpar_blocks_desc {
+    int32_t dims;                 /* 1 to DPAR_MAX_DIMS; the last dim is contiguous in memory */
+    int32_t star;                 /* 0 exchanges with all neighbours of a block, 1 only with those
+                                     across a face, so that edges and corners are left out */
+    int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid in each dim, at least 1 */
+    int64_t block[DPAR_MAX_DIMS]; /* cells of a block in each dim. The last block of a dim has what
+                                     is left. 0 does not cut the dim */
+    int64_t halo; /* width of the halo on both sides of all dims, in cells; may exceed a block */
+    /* Width of the halo below and above the block in each dim. 0 selects `halo`. For a halo on some
+     * sides only, set `halo` to 0. */
+    int64_t halo_low[DPAR_MAX_DIMS];
+    int64_t halo_high[DPAR_MAX_DIMS];
+    int32_t periodic[DPAR_MAX_DIMS]; /* 1 makes the dim periodic */
+    /* Folds, poles and cubed spheres as in dpar_halo of dpar.h, which describes them. `fold` is the
+     * dim at whose end the grid folds, or has poles, and `mirror` the periodic dim that is
+     * reversed, or goes around the poles. Fields set on_row, shift and pole_rows. */
+    int32_t folds; /* 1 if the grid folds at the end of dim `fold` */
+    int32_t fold, mirror;
+    uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
+    int32_t cube;   /* 1 if the grid is a cubed sphere: dim 0 has 6 faces of one block each or more,
+                       and the last two dims are y and x */
+    int32_t
+        order; /* of blocks, of which ranks get contiguous pieces: DPAR_BLOCKS_HILBERT (0), ... */
+    const unsigned char *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
+                                    all exist */
+    const double *weight;        /* [blocks] work of each block in any unit, not negative. NULL
+                                    selects its number of cells */
+    const int32_t *owner;        /* [blocks] the rank of each block, or -1 if it does not exist.
+                                    NULL lets dpar choose by weight and order */
+} dpar_blocks_desc;
+
+/* A block that this rank owns. */
+typedef struct dpar_block {
+    int32_t number;               /* in the grid of blocks, in C order */
+    int64_t first[DPAR_MAX_DIMS]; /* index of its first cell in the whole grid */
+    int64_t count[DPAR_MAX_DIMS]; /* number of its cells */
+} dpar_block;
+
+/* A grid of blocks, made by dpar_blocks_make. All fields are read-only. */
+typedef struct dpar_blocks {
+    dpar_comm *comm;
+    int32_t dims;
+    int32_t total;                /* blocks of the whole grid, also those that do not exist */
+    int32_t count;                /* blocks that this rank owns; may be 0 */
+    int32_t grid[DPAR_MAX_DIMS];  /* number of blocks along each dim */
+    int64_t cells[DPAR_MAX_DIMS]; /* cells of the whole grid */
+    int64_t size[DPAR_MAX_DIMS];  /* cells of a whole block */
+    const dpar_block *block;      /* [count] in ascending order of their numbers */
+    const int32_t *owner;         /* [total] rank of each block; -1 if it does not exist */
+} dpar_blocks;
+
+/* The points, components and memory of an array. Zero it, then set the fields that you need. All
+ * ranks must pass the same values, except for strides. */
+typedef struct dpar_blocks_field {
+    int32_t components; /* elements at each point, 1 to 2^20; 0 selects 1 */
+    int32_t planes;     /* 0 stores the components of a point next to each other. 1 stores each
+                           component of a block as an array of its own, one after the other */
+    int32_t order;      /* DPAR_ORDER_LAST_FASTEST (0) is C order; with DPAR_ORDER_FIRST_FASTEST
+                           dim 0 is contiguous, as in Fortran */
+    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_LOW_FACES in each dim. A block with `count` cells has
+     * count + 1 faces and the halo outside of these. The face between two blocks belongs to the
+     * block above it, from which the block below receives it. Edges and corners are then always
+     * exchanged. */
+    int32_t location[DPAR_MAX_DIMS];
+    /* 0 for scalars. 1 if each component changes its sign across a fold or a pole. 2 for two
+     * components on a cubed sphere, u along the last dim and v along the one before it. */
+    int32_t vector;
+    int32_t on_row, shift; /* where the points are at the fold, as in dpar_halo */
+    uint32_t pole_rows;    /* poles whose end row is on the pole, as in dpar_halo */
+    /* Only for dpar_blocks_attach: elements between neighbours in each dim, and between components
+     * (0 selects 1). If all are 0, blocks are dense with their halo, as those of
+     * dpar_blocks_array_make. */
+    int64_t stride[DPAR_MAX_DIMS];
+    int64_t component_stride;
+} dpar_blocks_field;
+
+/* An array on all blocks. All fields are read-only. A change of owners moves the blocks, so read
+ * the addresses again after dpar_blocks_move. */
+typedef struct dpar_blocks_array {
+    dpar_blocks *blocks;
+    int32_t type, components;
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours */
+    int64_t component_stride;      /* elements between components */
+    void **block; /* [blocks->count] address of the first own point of each block */
+} dpar_blocks_array;
+
+/* ---- blocks and arrays ---- */
+
+/* Cuts a grid into blocks and gives them to the ranks of comm.
+ *
+ * Collective. All errors are returned on all ranks. Fails with DPAR_E_ARG if a field has a wrong
+ * value, or if comm has a device's memory. Fails with DPAR_E_RANGE if there are more than 2^31 - 2
+ * blocks or 2^59 cells, and with DPAR_E_MISMATCH if ranks pass different descriptors. Costs a small
+ * all-reduce, and O(blocks) time and 13 bytes of memory for each block on every rank. Ranks without
+ * blocks make the same calls as all others. */
+DPAR_API dpar_status dpar_blocks_make(dpar_comm *comm, const dpar_blocks_desc *desc,
+                                      dpar_blocks **blocks, dpar_why *why);
+/* Destroys blocks with their plans and arrays, also the handles of attached arrays. NULL does
+ * nothing. Call it before the communicator is closed.
+ *
+ * Collective. Fails with DPAR_E_ARG, and does nothing, if an exchange has not ended. Otherwise all
+ * is released, and a failure is that of the communicator. Costs one barrier per plan. */
+DPAR_API dpar_status dpar_blocks_free(dpar_blocks *blocks);
+/* Allocates a zeroed array on all blocks, with halos, in registered memory: the blocks of a rank
+ * are in one allocation. Such arrays are exchanged fastest, because ranks of a node read them in
+ * place.
+ *
+ * field: NULL for cells with one component.
+ *
+ * Collective. All errors are returned on all ranks: DPAR_E_ARG, DPAR_E_RANGE if a rank's array
+ * exceeds 2^56 bytes, DPAR_E_MISMATCH, DPAR_E_MEMORY. Costs some small all-reduces. */
+DPAR_API dpar_status dpar_blocks_array_make(dpar_blocks *blocks, int32_t type,
+                                            const dpar_blocks_field *field,
+                                            dpar_blocks_array **array, dpar_why *why);
+/* Makes a handle for an array of your own, whose blocks are anywhere in memory.
+ *
+ * block: [count] addresses of the first own point of each block of this rank, aligned to the type;
+ *        copied. Blocks must stay there as long as they are exchanged. NULL if this rank has none.
+ *
+ * Such arrays are packed even for ranks of the same node, so that each value is copied twice.
+ * Points beyond open ends of the grid need no memory. Everything else is as for
+ * dpar_blocks_array_make; DPAR_E_ARG also if an address is NULL. Strides are not checked. */
+DPAR_API dpar_status dpar_blocks_attach(dpar_blocks *blocks, void *const *block, int32_t type,
+                                        const dpar_blocks_field *field, dpar_blocks_array **array,
+                                        dpar_why *why);
+/* Releases an array, or the handle of an attached one. NULL does nothing. Local. Fails with
+ * DPAR_E_ARG, and does nothing, if an exchange of it has not ended. */
+DPAR_API dpar_status dpar_blocks_array_free(dpar_blocks_array *array);
+
+/* ---- exchanges ----
+ *
+ * These functions are collective unless they say local: all ranks must pass the same arrays in the
+ * same order. The first exchange of a combination of shapes plans it and allocates memory; later
+ * exchanges do neither. A shape is what dpar_blocks_array_make and dpar_blocks_attach are passed,
+ * so that arrays of the same shape may be swapped. A plan takes about 600 bytes for each neighbour
+ * of each block and each array.
+ *
+ * They fail with DPAR_E_ARG if an array is NULL, is of other blocks or is twice in the list, or if
+ * an exchange of it has not ended. Only the rank that makes such a call gets this error, and its
+ * peers wait for it until the deadline. If all ranks plan an exchange, it also fails on all of them
+ * with DPAR_E_MEMORY, or with DPAR_E_MISMATCH if they pass arrays of different shapes.
+ * All fail with DPAR_E_PEER, DPAR_E_TIMEOUT and DPAR_E_MISMATCH as comm.h describes, which break
+ * the communicator. The message is in blocks->comm->why. */
+
+/* Exchanges the halos of all blocks of an array. */
+DPAR_API dpar_status dpar_blocks_exchange(dpar_blocks *blocks, dpar_blocks_array *array);
+/* Exchanges the halos of several arrays, with one message per neighbour rank. arrays: [count], 1 to
+ * 4096 of them, of any types and shapes. */
+DPAR_API dpar_status dpar_blocks_exchange_many(dpar_blocks *blocks,
+                                               dpar_blocks_array *const *arrays, int32_t count);
+/* Starts an exchange of several arrays. Until dpar_blocks_end, own cells may be read but not
+ * written, and halo cells must be neither read nor written. Several exchanges may be in progress.
+ */
+DPAR_API dpar_status dpar_blocks_begin(dpar_blocks *blocks, dpar_blocks_array *const *arrays,
+                                       int32_t count);
+/* Advances the exchange in which `array` takes part without waiting. Returns DPAR_OK if everything
+ * has arrived (dpar_blocks_end must still be called), otherwise DPAR_MORE. Local. */
+DPAR_API dpar_status dpar_blocks_test(dpar_blocks *blocks, dpar_blocks_array *array);
+/* Waits until the exchange in which `array` takes part is complete. Returns DPAR_OK if there is
+ * none. All ranks must end several exchanges in the same order. */
+DPAR_API dpar_status dpar_blocks_end(dpar_blocks *blocks, dpar_blocks_array *array);
+/* Combines the values of halo cells with those of the owners of these cells, which is the adjoint
+ * of an exchange if op is DPAR_SUM. Each halo cell that an exchange fills is then 0, as are the
+ * copies of faces that belong to another block, and the half row that a fold overwrites.
+ *
+ * arrays: [count], as for dpar_blocks_exchange_many; of types that can be reduced.
+ * op:     DPAR_SUM, DPAR_MIN or DPAR_MAX.
+ *
+ * Values are combined in an order that depends only on the grid of blocks: the owner's value first,
+ * then those of other blocks in the order of dpar_halo_next. The result therefore has the same bits
+ * for any number of ranks and any owners. Fails also with DPAR_E_ARG for another op or type. */
+DPAR_API dpar_status dpar_blocks_reduce(dpar_blocks *blocks, dpar_blocks_array *const *arrays,
+                                        int32_t count, int32_t op);
+
+/* ---- moving blocks ---- */
+
+/* New owners, or what decides about them. Zero it, then set owner, or weight and steps. All ranks
+ * must pass the same values, except for weight. */
+typedef struct dpar_blocks_move_desc {
+    const double *weight; /* [blocks->count] work of each block of this rank, such as the measured
+                             seconds per step, finite and not negative */
+    int64_t steps;        /* until the next decision, as in dpar_blocks_rebalance_desc */
+    double seconds_per_byte, seconds, seconds_per_weight, threshold; /* as there */
+    const int32_t *owner; /* [blocks->total] the new owner of each block that exists, which are then
+                             used even if it does not pay. NULL lets dpar decide */
+} dpar_blocks_move_desc;
+
+/* Gives blocks to other ranks, with all arrays of dpar_blocks_array_make and their halos. Nothing
+ * moves if that does not pay, by the rules of dpar_blocks_rebalance.
+ *
+ * result: receives the decision and the imbalance before and after; may be NULL. With owners and
+ *         without weights, blocks weigh as many cells as they have.
+ *
+ * Afterwards blocks->count, blocks->block, blocks->owner and the addresses in arrays are new;
+ * handles of arrays stay valid. Rank 0 decides, so that all ranks agree.
+ *
+ * Collective. Errors are returned on all ranks, and nothing has then moved. Fails with DPAR_E_ARG
+ * if an exchange has not ended, an array is attached (free its handle before, and attach it again),
+ * or a value is out of range, with DPAR_E_MISMATCH if ranks pass different values, and with
+ * DPAR_E_MEMORY. If blocks move, costs one message per block and array, memory for the new arrays
+ * next to the old ones, and the plans, which are made again by the next exchanges. */
+DPAR_API dpar_status dpar_blocks_move(dpar_blocks *blocks, const dpar_blocks_move_desc *desc,
+                                      dpar_blocks_rebalance_result *result, dpar_why *why);
+
+/* ---- the whole array ---- */
+
+/* Gathers the own points of all blocks in `whole` on rank 0. Points of blocks that do not exist
+ * keep their values.
+ *
+ * whole: [points of the whole array][components], dense in C order; ignored on other ranks.
+ *
+ * Collective. Errors are returned on all ranks: DPAR_E_ARG, DPAR_E_MEMORY, and those of dpar_send.
+ * Costs one message per rank, and memory for the own points of the rank that has the most. */
+DPAR_API dpar_status dpar_blocks_gather(dpar_blocks *blocks, dpar_blocks_array *array, void *whole);
+/* Scatters `whole` from rank 0 to the own points of all blocks. Everything else is as for
+ * dpar_blocks_gather. */
+DPAR_API dpar_status dpar_blocks_scatter(dpar_blocks *blocks, dpar_blocks_array *array,
+                                         const void *whole);
+
 #endif /* DPAR_BLOCKS_H */
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
@@ -228,6 +541,653 @@ DPARI_INTERNAL dpar_status dpari_blocks_parts(const dpar_blocks_assign_desc *des
  * Returns the number of blocks that exist. Costs O(blocks). */
 DPARI_INTERNAL int32_t dpari_blocks_curve(int32_t order, int32_t dims, const int32_t *parts,
                                           const unsigned char *exists, int32_t *list);
+
+/* ==== blocks/blocks_object.h ==== */
+
+/* blocks_object - the data of blocks, their arrays and their plans. Private.
+ *
+ * The geometry of an exchange is that of ../index/halo.h: each block is a rank of a dpar_halo,
+ * whose mesh is the grid of blocks. Its lists of transfers say which box each block gets from which
+ * other block. The owners of the two blocks decide how the box travels.
+ *
+ * A plan exchanges arrays of certain shapes, forward or with one operation of the adjoint. An item
+ * of a plan is a box that this rank takes for one of its blocks, or packs for a peer. */
+
+/* What arrays have in common if the same plan can exchange them. */
+typedef struct dpari_blocks_shape {
+    struct dpari_blocks_shape *next;
+    dpar_blocks_field field; /* components, strides and component_stride are set */
+    int32_t number;          /* counted from 0, the same on all ranks */
+    int32_t type;
+    int32_t attached; /* 1 if the user has made the blocks */
+    int32_t strided;  /* 1 if the user has set strides */
+    int64_t bytes;    /* of a block with its halo, a multiple of 64; not if attached */
+    int64_t origin;   /* bytes from its beginning to its first own point */
+    dpar_halo halo;   /* of the grid whose ranks are blocks */
+} dpari_blocks_shape;
+
+typedef struct dpari_blocks_plan dpari_blocks_plan;
+
+typedef struct dpari_blocks_array {
+    dpar_blocks_array head; /* the public struct; it must be first */
+    struct dpari_blocks_array *next;
+    const dpari_blocks_shape *shape;
+    unsigned char *memory;      /* of all blocks; NULL if attached */
+    unsigned char *next_memory; /* the same two while blocks move */
+    void **next_block;
+    dpari_blocks_plan *plan; /* that exchanges it at present; NULL if none does */
+    int64_t stamp;           /* number of the last call that has checked it */
+} dpari_blocks_array;
+
+/* A box that is copied or combined. Addresses are in bytes. */
+typedef struct dpari_blocks_item {
+    int32_t array;    /* index among the arrays of the exchange */
+    int32_t slot;     /* which of this rank's blocks has the box */
+    int32_t other;    /* taken from this rank itself: the block that it is taken from */
+    int32_t peer;     /* index of the peer; -1 for this rank itself */
+    int32_t direct;   /* 1 if a peer reads the box in the array, 0 if it is packed */
+    int64_t mine_at;  /* from the first own point of the block */
+    int64_t other_at; /* from the first own point of the other block; or from the beginning of the
+                         peer's array; or from that of the packed values */
+    dpari_stride move;
+} dpari_blocks_item;
+
+/* What this rank and a peer exchange in a plan. */
+typedef struct dpari_blocks_pair {
+    int64_t give, gives; /* first of the items that this rank packs for it, and their number */
+    int64_t take, takes; /* first of the items that this rank takes from it, and their number */
+    int64_t out_at;      /* where the packed values for it begin in a turn of plan->out */
+    int64_t in_at;       /* where its message arrives in plan->in */
+    int32_t reads;       /* 1 if this rank reads its arrays in place */
+    const unsigned char *packed; /* shares memory: its packed values for this rank, first turn */
+    int64_t turn;                /* shares memory: bytes from there to the second turn */
+    const uint64_t *table;       /* shares memory: [2][arrays] references to its arrays */
+    const unsigned char **base;  /* [arrays] its arrays, in the exchange in progress */
+} dpari_blocks_pair;
+
+struct dpari_blocks_plan {
+    dpari_blocks_plan *next;
+    dpari_exchange x;
+    int32_t number;
+    int32_t arrays;
+    int32_t op;                       /* DPAR_COPY if it is forward */
+    int32_t in_use;                   /* 1 from begin to end */
+    int32_t wide;                     /* dpari_cpu_wide, which takes 50 us on a virtual machine */
+    const dpari_blocks_shape **shape; /* [arrays] */
+    dpari_blocks_array **array;       /* [arrays] those of the exchange in progress */
+    dpari_blocks_pair *pair;          /* [peers] */
+    dpari_blocks_item *item;
+    int64_t items;
+    int64_t own, owns;     /* first of the items that this rank takes from itself; their number */
+    int64_t takes;         /* an adjoint takes items 0 .. takes - 1 in this order */
+    int64_t clear, clears; /* of the adjoint: items of boxes that peers have read in place */
+    uint64_t *table;       /* [2][arrays] references to this rank's arrays; peers read it */
+    unsigned char *out;    /* [2][turn] packed values */
+    unsigned char *in;     /* messages */
+    int64_t turn, in_bytes;
+    int64_t *records; /* what peers send each other while the plan is made */
+    void *tables;     /* the memory of all this but this struct, `out`, `in` and the line */
+};
+
+typedef struct dpari_blocks {
+    dpar_blocks head; /* the public struct; it must be first */
+    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
+    int32_t *owner, *slot; /* [total] of each block: its rank, and its index among the rank's */
+    dpar_block *block;     /* [count] */
+    dpar_halo halo;        /* of cells */
+    dpari_blocks_shape *shapes;
+    dpari_blocks_array *arrays;
+    dpari_blocks_plan *plans;
+    int32_t shapes_known, plans_made, in_use; /* in_use: exchanges that have not ended */
+    int32_t order;                            /* of desc */
+    int64_t stamp;
+} dpari_blocks;
+
+/* Returns the object of a handle. */
+DPARI_FN dpari_blocks *dpari_blocks_of(const dpar_blocks *blocks)
+{
+    return (dpari_blocks *)(uintptr_t)blocks;
+}
+DPARI_FN dpari_blocks_array *dpari_blocks_array_of(const dpar_blocks_array *array)
+{
+    return (dpari_blocks_array *)(uintptr_t)array;
+}
+
+/* ==== blocks/blocks_cut.h ==== */
+
+/* blocks_cut - checks the description of blocks, cuts the grid and gives the blocks to ranks; and
+ * the shapes of arrays. Private. */
+
+/* Checks a description, and makes the object with its tables, but without owners. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_cut(dpar_comm *comm, const dpar_blocks_desc *desc,
+                                            dpari_blocks **made, dpar_why *why);
+/* Describes the grid to blocks_owner.h, with the bytes that it needs but without memory, weights
+ * and a mask. */
+DPARI_INTERNAL void dpari_blocks_set_assign(const dpari_blocks *blocks,
+                                            dpar_blocks_assign_desc *assign);
+/* Decides who owns which block, and makes the list of this rank's blocks. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
+                                                      const dpar_blocks_desc *desc, dpar_why *why);
+/* Finds which slot each block has with its owner, and allocates the list of this rank's blocks. */
+DPARI_INTERNAL dpar_status dpari_blocks_list_own(const dpari_blocks *blocks, const int32_t *owner,
+                                                 int32_t *slot, dpar_block **own, int32_t *count,
+                                                 dpar_why *why);
+/* Computes first and count of a block. */
+DPARI_INTERNAL void dpari_blocks_describe(const dpari_blocks *blocks, int32_t number,
+                                          dpar_block *block);
+/* Checks a field, and sets its shape. field: NULL for cells. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_set_shape(const dpari_blocks *blocks, int32_t type,
+                                                  const dpar_blocks_field *field, int32_t attached,
+                                                  dpari_blocks_shape *shape, dpar_why *why);
+
+/* ==== blocks/blocks_list.h ==== */
+
+/* blocks_list - lists the boxes that this rank's blocks exchange with other blocks, and prepares
+ * their copies. Private. */
+
+/* A box that goes from one block to another. */
+typedef struct dpari_blocks_box {
+    int32_t rank;     /* the other rank, or this one */
+    int32_t to, from; /* numbers of the block whose halo gets the box, and of the one it is from */
+    int32_t array;    /* index of the shape */
+    int32_t part;     /* component of a turned vector, or -1 for all components */
+    int32_t takes;    /* 1 if this rank takes the box, 0 if it gives it */
+    int32_t turn;     /* quarter turns of vectors */
+    int32_t peer;     /* index of that rank among the peers; -1 if it is this one */
+    int32_t direct;   /* 1 if the box is read in place, 0 if it is packed */
+    int64_t packed;   /* bytes from the beginning of the packed values */
+    int64_t place;    /* position in the list that was made */
+    int64_t extent[DPARI_STRIDE_DIMS]; /* in the order of the dims of `from`, then components */
+    int64_t to_at, from_at;            /* bytes from the first own points of the two blocks */
+    int64_t to_step[DPARI_STRIDE_DIMS], from_step[DPARI_STRIDE_DIMS]; /* elements */
+} dpari_blocks_box;
+
+/* The boxes of a plan. */
+typedef struct dpari_blocks_list {
+    dpari_blocks_box *box;
+    int64_t count;
+    int64_t *sorted; /* [count] indices of boxes, by dpari_blocks_sort */
+} dpari_blocks_list;
+
+/* Lists all boxes of a plan, those that this rank takes in the order in which an adjoint combines
+ * them. Sorts them by the other rank, and then in an order that both ranks find. Allocates
+ * list->box, which dpari_object_release frees. Local. */
+DPARI_INTERNAL dpar_status dpari_blocks_list_boxes(const dpari_blocks *blocks,
+                                                   const dpari_blocks_plan *plan,
+                                                   dpari_blocks_list *list, dpar_why *why);
+/* Returns the bytes that are contiguous in the array from which a box is read. */
+DPARI_INTERNAL int64_t dpari_blocks_run(const dpari_blocks_plan *plan, const dpari_blocks_box *box);
+/* Prepares the copy of an item. packed: 1 if one side is packed values. shares: 1 if the other rank
+ * shares memory. clears: 1 to only set the box of the item to 0. */
+DPARI_INTERNAL void dpari_blocks_prepare(const dpari_blocks_plan *plan, const dpari_blocks_box *box,
+                                         int32_t packed, int32_t shares, int32_t clears,
+                                         dpari_blocks_item *item);
+
+/* ==== blocks/blocks_run.h ==== */
+
+/* blocks_run - packs and takes the boxes of an exchange of blocks, for ../exchange. Private. */
+
+/* Sets the functions that ../exchange calls. */
+DPARI_INTERNAL void dpari_blocks_set_functions(dpari_blocks_plan *plan);
+/* Sets the boxes of halos to 0 that peers have read in place in an adjoint, after it has ended. */
+DPARI_INTERNAL void dpari_blocks_clear(const dpari_blocks_plan *plan);
+
+/* ==== blocks/blocks_plan.h ==== */
+
+/* blocks_plan - makes and finds the plans of exchanges. Private. */
+
+/* Finds a plan that exchanges arrays of these shapes and is not in use, or makes one. Collective if
+ * it is made. op: DPAR_COPY for a forward exchange, otherwise that of the adjoint. */
+DPARI_INTERNAL dpar_status dpari_blocks_find_plan(dpari_blocks *blocks,
+                                                  dpar_blocks_array *const *arrays, int32_t count,
+                                                  int32_t op, dpari_blocks_plan **plan);
+/* Frees all plans. Collective. Returns the first error. */
+DPARI_INTERNAL dpar_status dpari_blocks_free_plans(dpari_blocks *blocks);
+
+#ifndef DPARI_STRIDED_LOOPS_H
+#define DPARI_STRIDED_LOOPS_H
+
+/* ==== host/strided_loops.h ==== */
+
+/* strided_loops - private: copies or adds one run of a box. These functions are inlined with
+ * constant arguments into the loops of strided.c and of halo_box_groups. */
+
+/* The loops, named for the bytes that are moved at a time. A run between two powers of 2 is moved
+ * as two overlapping pieces at its ends (TWO), and one of 33 to 64 bytes as two from each end
+ * (FOUR). */
+enum {
+    DPARI_STRIDE_NONE,
+    DPARI_STRIDE_1,
+    DPARI_STRIDE_2,
+    DPARI_STRIDE_TWO_2,
+    DPARI_STRIDE_4,
+    DPARI_STRIDE_TWO_4,
+    DPARI_STRIDE_8,
+    DPARI_STRIDE_TWO_8,
+    DPARI_STRIDE_16,
+    DPARI_STRIDE_TWO_16,
+    DPARI_STRIDE_FOUR_16,
+    DPARI_STRIDE_LONG,
+    DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
+    DPARI_STRIDE_SUM_F32, /* single elements; the next ones are for runs of 2, 3, 4, and 5 to 7 */
+    DPARI_STRIDE_SUM_F32_2,
+    DPARI_STRIDE_SUM_F32_3,
+    DPARI_STRIDE_SUM_F32_4,
+    DPARI_STRIDE_SUM_F32_7,
+    DPARI_STRIDE_SUM_F64, /* single elements; the next ones are for runs of 2, 3 to 4, and 5 to 7 */
+    DPARI_STRIDE_SUM_F64_2,
+    DPARI_STRIDE_SUM_F64_4,
+    DPARI_STRIDE_SUM_F64_7,
+    DPARI_STRIDE_DENSE, /* combined in place, row by row */
+    DPARI_STRIDE_BUFFER /* all other cases, through a small dense buffer */
+};
+
+#define DPARI_STRIDE_TURN 32    /* runs of one piece before those of the other one (measured) */
+#define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
+#define DPARI_STRIDE_LINE 64
+#define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
+
+/* Sums are not computed with x87, which rounds when it stores and not when it adds. */
+#if defined(__i386__) && !defined(__SSE2_MATH__)
+#define DPARI_STRIDE_ADDS 0
+#else
+#define DPARI_STRIDE_ADDS 1
+#endif
+
+#if defined(__GNUC__)
+#define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+#define DPARI_STRIDE_INLINE static DPARI_INLINED __attribute__((always_inline))
+#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
+#else
+#define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
+#define DPARI_STRIDE_INLINE static DPARI_INLINED
+#define DPARI_STRIDE_ALIGNED
+#endif
+
+#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
+#define DPARI_STRIDE_VECTOR 1
+#else
+#define DPARI_STRIDE_VECTOR 0
+#endif
+
+/* Vectors of 32 bytes are used if the CPU has them, because a store of 32 bytes takes as long as
+ * one of 16. */
+#if DPARI_STRIDE_VECTOR && defined(__x86_64__)
+#define DPARI_STRIDE_WIDE 1
+#define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
+#else
+#define DPARI_STRIDE_WIDE 0
+#endif
+
+DPARI_STRIDE_INLINE unsigned char *dpari_stride_writable(const unsigned char *at)
+{
+    return (unsigned char *)(uintptr_t)at;
+}
+
+/* ---- prefetching ---- */
+
+/* Prefetches the line at t, which will be written. */
+DPARI_STRIDE_INLINE void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0"
+                     :
+                     : "m"(*t)); /* the builtin would prefetch the line for reading */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t bytes)
+{
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += DPARI_STRIDE_LINE) {
+        dpari_stride_ask_line(at);
+    }
+}
+
+/* Prefetches the lines that are written next. Stores wait for their lines one after the other,
+ * whereas prefetches run in parallel. */
+DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *stride, unsigned char *to,
+                                          int64_t rows, int64_t n)
+{
+    const int64_t step = stride->dim[0].to;
+    int64_t row, i;
+    for (row = 0; row < rows; row++, to += stride->dim[1].to) {
+        const unsigned char *t = to;
+        for (i = n; i > 0; i--, t += step) {
+            dpari_stride_ask_line(t);
+        }
+    }
+}
+
+/* ---- one run: inlined with a constant loop ---- */
+
+/* True if the loop computes sums. */
+DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
+{
+    return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
+}
+
+/* True if the loop can set to 0 what it has moved. */
+DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
+{
+    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
+}
+
+/* Returns the bytes of a piece; the next function returns the number of pieces of a run. */
+DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_1: return 1;
+    case DPARI_STRIDE_2:
+    case DPARI_STRIDE_TWO_2: return 2;
+    case DPARI_STRIDE_4:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_SUM_F32: return 4;
+    case DPARI_STRIDE_8:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_SUM_F32_2:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F64: return 8;
+    default: return 16;
+    }
+}
+
+DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_TWO_2:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_TWO_16:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F32_7:
+    case DPARI_STRIDE_SUM_F64_4: return 2;
+    case DPARI_STRIDE_FOUR_16:
+    case DPARI_STRIDE_SUM_F64_7: return 4;
+    default: return 1;
+    }
+}
+
+/* Reads the whole run before it writes. last: offset of the last piece of the run, in bytes. */
+DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
+                                               int64_t last, int32_t width, int32_t pieces)
+{
+    unsigned char a[16], b[16], c[16], d[16];
+    dpari_stride_copy(a, f, width);
+    if (pieces > 1) {
+        dpari_stride_copy(b, f + last, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(c, f + width, width);
+        dpari_stride_copy(d, f + last - width, width);
+    }
+    dpari_stride_copy(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_copy(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(t + width, c, width);
+        dpari_stride_copy(t + last - width, d, width);
+    }
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, int32_t width,
+                                               int32_t pieces)
+{
+    const unsigned char zero[16] = {0};
+    dpari_stride_copy(z, zero, width);
+    if (pieces > 1) {
+        dpari_stride_copy(z + last, zero, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(z + width, zero, width);
+        dpari_stride_copy(z + last - width, zero, width);
+    }
+}
+
+/* Adds f to t. Each NaN becomes the same one, as in dpari_kern_reduce. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    float x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_sum_f64(unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    double x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+#if DPARI_STRIDE_VECTOR
+typedef double dpari_stride_d2 __attribute__((vector_size(16)));
+typedef float dpari_stride_f4 __attribute__((vector_size(16)));
+typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
+
+/* Load and store the first `bytes` bytes, 8 or 16, of a vector. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
+{
+    dpari_stride_u2 v = {0, 0};
+    if (bytes == 8) {
+        uint64_t x;
+        dpari_stride_copy(&x, from, 8);
+        v[0] = x;
+    } else {
+        dpari_stride_copy(&v, from, 16);
+    }
+    return v;
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_put(unsigned char *to, dpari_stride_u2 v, int32_t bytes)
+{
+    dpari_stride_copy(to, &v, bytes);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_plus(dpari_stride_u2 x, dpari_stride_u2 y,
+                                                      int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x + (dpari_stride_d2)y)
+               : (dpari_stride_u2)((dpari_stride_f4)x + (dpari_stride_f4)y);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x != (dpari_stride_d2)x)
+               : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
+}
+
+/* True if a mask has any bit set. Marked as unlikely, so the code after it may be slow. */
+DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
+#else
+    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
+#endif
+}
+
+/* Returns the sum of the elements at t and f. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
+                                                     int32_t bytes, int32_t f64)
+{
+    return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
+}
+
+/* Replaces each NaN by the same one. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
+{
+    const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
+    const dpari_stride_u2 both = {quiet, quiet}, bad = dpari_stride_nan(x, f64);
+    return (x & ~bad) | (both & bad);
+}
+
+/* Adds a run, as dpari_stride_copy_run copies one. The sum of all elements is NaN if one of them
+ * is.
+ */
+DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
+                                              int64_t last, int32_t width, int32_t pieces,
+                                              int32_t f64)
+{
+    dpari_stride_u2 a = dpari_stride_met(t, f, width, f64), b = a, c = a, d = a, all = a;
+    if (pieces > 1) {
+        b = dpari_stride_met(t + last, f + last, width, f64);
+        all = dpari_stride_plus(a, b, f64);
+    }
+    if (pieces > 2) {
+        c = dpari_stride_met(t + width, f + width, width, f64);
+        d = dpari_stride_met(t + last - width, f + last - width, width, f64);
+        all = dpari_stride_plus(all, dpari_stride_plus(c, d, f64), f64);
+    }
+    if (dpari_stride_any(dpari_stride_nan(all, f64))) {
+        a = dpari_stride_quiet(a, f64);
+        b = dpari_stride_quiet(b, f64);
+        c = dpari_stride_quiet(c, f64);
+        d = dpari_stride_quiet(d, f64);
+    }
+    dpari_stride_put(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_put(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_put(t + width, c, width);
+        dpari_stride_put(t + last - width, d, width);
+    }
+}
+#endif
+
+/* Copies the run at f to t, or adds it there. If `zero` is set, the run at z becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
+                                          unsigned char *z, int64_t last, int32_t loop, int zero)
+{
+    const int32_t width = dpari_stride_width(loop), pieces = dpari_stride_pieces(loop);
+    if (loop == DPARI_STRIDE_SUM_F32) {
+        dpari_stride_sum_f32(t, f);
+    } else if (loop == DPARI_STRIDE_SUM_F64) {
+        dpari_stride_sum_f64(t, f);
+    } else if (!dpari_stride_sums(loop)) {
+        dpari_stride_copy_run(t, f, last, width, pieces);
+    } else {
+#if DPARI_STRIDE_VECTOR
+        dpari_stride_sum_run(t, f, last, width, pieces, loop > DPARI_STRIDE_SUM_F64);
+#endif
+    }
+    if (zero) {
+        dpari_stride_zero_run(z, last, width, pieces);
+    }
+}
+
+#if DPARI_STRIDE_WIDE
+typedef uint64_t dpari_stride_u4 __attribute__((vector_size(32)));
+
+typedef double dpari_stride_d4 __attribute__((vector_size(32)));
+typedef float dpari_stride_f8 __attribute__((vector_size(32)));
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32_t f64)
+{
+    return f64 ? (dpari_stride_u4)((dpari_stride_d4)*x + (dpari_stride_d4)*y)
+               : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
+}
+
+/* Returns the sum of the vectors at t and f. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
+{
+    dpari_stride_u4 x, y;
+    dpari_stride_copy(&x, t, 32);
+    dpari_stride_copy(&y, f, 32);
+    return dpari_stride_plus_wide(&x, &y, f64);
+}
+
+/* Replaces each NaN by the same one. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    const dpari_stride_u4 all = {quiet, quiet, quiet, quiet};
+    const dpari_stride_u4 sum = dpari_stride_met_wide(t, f, 1);
+    const dpari_stride_u4 bad = (dpari_stride_u4)((dpari_stride_d4)sum != (dpari_stride_d4)sum);
+    return (sum & ~bad) | (all & bad);
+}
+
+#endif
+
+/* Sets in `rows` the steps of the two innermost dims, and the memory that is set to 0. */
+DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
+{
+    rows->to_step = stride->dim[0].to;
+    rows->from_step = stride->dim[0].from;
+    rows->to_row = stride->dim[1].to;
+    rows->from_row = stride->dim[1].from;
+    rows->run = stride->run;
+    rows->zeroes = stride->beside != 0 || (stride->clear && dpari_stride_zeroes(stride->loop));
+    if (stride->beside != 0) {
+        rows->zero = rows->to + stride->beside;
+        rows->zero_step = rows->to_step;
+        rows->zero_row = rows->to_row;
+    } else {
+        rows->zero = dpari_stride_writable(rows->from);
+        rows->zero_step = rows->from_step;
+        rows->zero_row = rows->from_row;
+    }
+}
+
+DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* Lists of all loops of short copies and of sums. */
+#define DPARI_STRIDE_COPIES(X)                                                                     \
+    X(DPARI_STRIDE_1)                                                                              \
+    X(DPARI_STRIDE_2)                                                                              \
+    X(DPARI_STRIDE_TWO_2)                                                                          \
+    X(DPARI_STRIDE_4)                                                                              \
+    X(DPARI_STRIDE_TWO_4)                                                                          \
+    X(DPARI_STRIDE_8)                                                                              \
+    X(DPARI_STRIDE_TWO_8)                                                                          \
+    X(DPARI_STRIDE_16)                                                                             \
+    X(DPARI_STRIDE_TWO_16)                                                                         \
+    X(DPARI_STRIDE_FOUR_16)
+#if DPARI_STRIDE_VECTOR
+#define DPARI_STRIDE_SUMS(X)                                                                       \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F32_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_3)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_4)                                                                      \
+    X(DPARI_STRIDE_SUM_F64)                                                                        \
+    X(DPARI_STRIDE_SUM_F64_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_4)
+#define DPARI_STRIDE_OTHER_SUMS(X)                                                                 \
+    X(DPARI_STRIDE_SUM_F32_7)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_7)
+#elif DPARI_STRIDE_ADDS
+#define DPARI_STRIDE_SUMS(X)                                                                       \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F64)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#else
+#define DPARI_STRIDE_SUMS(X)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#endif
+
+#endif /* DPARI_STRIDED_LOOPS_H */
 
 /* ==== blocks/blocks_curve.c ==== */
 
@@ -1425,6 +2385,2210 @@ DPAR_API DPARI_COLD dpar_status dpar_blocks_draw(dpar_text *text, const dpar_blo
     }
     dpari_bd_letters(&picture, desc->owner, desc->before != NULL ? "after" : "", desc->stats);
     return DPAR_OK;
+}
+
+/* ==== blocks/blocks_cut.c ==== */
+
+/* Checks descriptions of blocks and of arrays, cuts the grid, and makes the tables of owners. */
+
+#define DPARI_BLOCKS_MOST_BYTES (INT64_C(1) << 56) /* of a rank's array */
+enum {
+    DPARI_BLOCKS_COMPONENTS = 1 << 20, /* the most components of a point */
+    DPARI_BLOCKS_MOST = INT32_MAX - 1  /* blocks */
+};
+
+/* ---- the grid -------------------------------------------------------------------------------- */
+
+/* Checks one dim of a description, and sets how it is cut. *total: number of blocks so far. */
+static DPARI_COLD dpar_status dpari_blocks_cut_dim(const dpar_blocks_desc *desc, int32_t d,
+                                                   dpari_blocks *blocks, int64_t *total,
+                                                   dpar_why *why)
+{
+    int64_t size = desc->block[d], parts;
+    if (desc->cells[d] < 1 || size < 0) {
+        return dpari_wrong(why,
+                           "blocks: dim %d has %ld cells in blocks of %ld, but cells must be at "
+                           "least 1 and block 0 or more",
+                           d, desc->cells[d], size);
+    }
+    if (!dpari_is_flag(desc->periodic[d]) || desc->halo < 0 || desc->halo_low[d] < 0 ||
+        desc->halo_high[d] < 0) {
+        return dpari_wrong(why,
+                           "blocks: dim %d has periodic %d, halo %ld, halo_low %ld, halo_high %ld: "
+                           "periodic must be 0 or 1, and halos 0 or more",
+                           d, desc->periodic[d], desc->halo, desc->halo_low[d], desc->halo_high[d]);
+    }
+    if (size == 0 || size > desc->cells[d]) {
+        size = desc->cube && d == 0 ? 1 : desc->cells[d];
+    }
+    parts = dpari_ceil_div(desc->cells[d], size);
+    if (parts > DPARI_BLOCKS_MOST / *total) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "blocks: %ld cells of dim %d in blocks of %ld, times %ld blocks of the "
+                         "dims before it, are more than 2^31 - 2 blocks; use larger blocks",
+                         desc->cells[d], d, size, *total);
+    }
+    *total *= parts;
+    blocks->head.cells[d] = desc->cells[d];
+    blocks->head.size[d] = size;
+    blocks->head.grid[d] = (int32_t)parts;
+    blocks->low[d] = desc->halo_low[d] > 0 ? desc->halo_low[d] : desc->halo;
+    blocks->high[d] = desc->halo_high[d] > 0 ? desc->halo_high[d] : desc->halo;
+    return DPAR_OK;
+}
+
+/* Makes the halo of cells, whose ranks are the blocks. cuts: memory for all cuts. */
+static DPARI_COLD dpar_status dpari_blocks_cut_halo(dpari_blocks *blocks,
+                                                    const dpar_blocks_desc *desc, int64_t *cuts,
+                                                    dpar_why *why)
+{
+    const int32_t dims = desc->dims;
+    dpar_halo *halo = &blocks->halo;
+    dpar_placement placement[DPAR_MAX_DIMS];
+    dpar_mesh mesh;
+    dpar_status status;
+    int32_t d, i;
+    for (d = 0; d < dims; d++) {
+        placement[d] = dpar_shard_by(d, DPAR_SPLIT_RAGGED, 0);
+        placement[d].cuts = cuts;
+        for (i = 0; i < blocks->head.grid[d]; i++) {
+            *cuts++ = i * blocks->head.size[d];
+        }
+        *cuts++ = desc->cells[d];
+        halo->low[d] = blocks->low[d];
+        halo->high[d] = blocks->high[d];
+        halo->periodic |= (uint32_t)desc->periodic[d] << d;
+    }
+    halo->shape = desc->star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    halo->folds = desc->folds;
+    halo->fold = desc->fold;
+    halo->mirror = desc->mirror;
+    halo->poles = desc->poles;
+    halo->cube = desc->cube;
+    status = dpar_mesh_init(&mesh, &"f e d c b a"[2 * (DPAR_MAX_DIMS - dims)], blocks -> head.grid,
+                            DPAR_ORDER_LAST_FASTEST, blocks->head.total, why);
+    if (status == DPAR_OK) {
+        status = dpar_layout_init(&halo->grid, &mesh, dims, desc->cells, placement, why);
+    }
+    return status == DPAR_OK ? dpar_halo_check(halo, why) : status;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_cut(dpar_comm *comm,
+                                                       const dpar_blocks_desc *desc,
+                                                       dpari_blocks **made, dpar_why *why)
+{
+    dpari_blocks counted, *blocks = &counted;
+    dpari_room room = dpari_room_of(NULL);
+    int64_t total = 1, cuts = 0, *cut = NULL;
+    dpar_status status = DPAR_OK;
+    int32_t d, pass;
+    if (comm->mem && !comm->node && !dpari_world_of(comm)) {
+        return dpari_wrong(
+            why, "blocks: arrays are in the host's memory, but comm sends a device's memory");
+    }
+    if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS || !dpari_is_flag(desc->star)) {
+        return dpari_wrong(why, "blocks: dims is %d, star is %d: dims must be 1 to %d, star 0 or 1",
+                           desc->dims, desc->star, (int32_t)DPAR_MAX_DIMS);
+    }
+    dpari_zero(&counted, sizeof counted);
+    for (d = 0; d < desc->dims && status == DPAR_OK; d++) {
+        status = dpari_blocks_cut_dim(desc, d, &counted, &total, why);
+        cuts += counted.head.grid[d] + 1;
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (pass = 0; pass < 2; pass++) {
+        dpari_blocks *at = (dpari_blocks *)dpari_room_take(&room, 1, sizeof *at);
+        if (pass == 1) {
+            *at = counted;
+            blocks = at;
+        }
+        blocks->owner = (int32_t *)dpari_room_take(&room, total, sizeof *blocks->owner);
+        blocks->slot = (int32_t *)dpari_room_take(&room, total, sizeof *blocks->slot);
+        cut = (int64_t *)dpari_room_take(&room, cuts, sizeof *cut);
+        if (pass == 0) {
+            room.at = (unsigned char *)dpari_object_alloc(comm, room.used);
+            if (!room.at) {
+                return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for %ld bytes", room.used);
+            }
+            room.used = 0;
+        }
+    }
+    blocks->head.comm = comm;
+    blocks->head.dims = desc->dims;
+    blocks->head.total = (int32_t)total;
+    blocks->head.owner = blocks->owner;
+    *made = blocks;
+    return dpari_blocks_cut_halo(blocks, desc, cut, why);
+}
+
+/* ---- owners ---------------------------------------------------------------------------------- */
+
+DPARI_INTERNAL DPARI_COLD void dpari_blocks_describe(const dpari_blocks *blocks, int32_t number,
+                                                     dpar_block *block)
+{
+    int32_t d, rest = number;
+    block->number = number;
+    for (d = blocks->head.dims - 1; d >= 0; d--) {
+        const int64_t size = blocks->head.size[d];
+        block->first[d] = rest % blocks->head.grid[d] * size;
+        block->count[d] = dpari_least(size, blocks->head.cells[d] - block->first[d]);
+        rest /= blocks->head.grid[d];
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_blocks_set_assign(const dpari_blocks *blocks,
+                                                       dpar_blocks_assign_desc *assign)
+{
+    int32_t d;
+    dpari_zero(assign, sizeof *assign);
+    assign->dims = blocks->head.dims;
+    assign->ranks = blocks->head.comm->size;
+    assign->periodic = blocks->halo.periodic;
+    for (d = 0; d < blocks->head.dims; d++) {
+        assign->cells[d] = blocks->head.cells[d];
+        assign->block[d] = blocks->head.size[d];
+    }
+    assign->bytes = 12 * (int64_t)blocks->head.total + 32 * (int64_t)assign->ranks + 64;
+}
+
+/* Checks the owners that the caller gives. */
+static DPARI_COLD dpar_status dpari_blocks_copy_owners(dpari_blocks *blocks,
+                                                       const dpar_blocks_desc *desc, dpar_why *why)
+{
+    const int32_t ranks = blocks->head.comm->size;
+    int32_t i;
+    for (i = 0; i < blocks->head.total; i++) {
+        const int exists = !desc->exists || desc->exists[i];
+        if (desc->owner[i] < -1 || desc->owner[i] >= ranks ||
+            (desc->exists && (desc->owner[i] >= 0) != exists)) {
+            return dpari_wrong(why,
+                               "blocks: owner of block %d is %d, but must be 0 to %d, or -1 if the "
+                               "block does not exist",
+                               i, desc->owner[i], ranks - 1);
+        }
+        blocks->owner[i] = desc->owner[i];
+    }
+    return DPAR_OK;
+}
+
+/* Chooses the owners. */
+static DPARI_COLD dpar_status dpari_blocks_choose_owners(dpari_blocks *blocks,
+                                                         const dpar_blocks_desc *desc,
+                                                         dpar_why *why)
+{
+    dpar_blocks_assign_desc assign;
+    dpar_status status;
+    dpari_blocks_set_assign(blocks, &assign);
+    assign.order = desc->order;
+    assign.exists = desc->exists;
+    assign.weight = desc->weight;
+    assign.memory = dpari_object_alloc(blocks->head.comm, assign.bytes);
+    if (!assign.memory) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for %ld bytes", assign.bytes);
+    }
+    status = dpar_blocks_assign(&assign, blocks->owner, NULL, why);
+    dpari_object_release(assign.memory);
+    return status;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_list_own(const dpari_blocks *blocks,
+                                                            const int32_t *owner, int32_t *slot,
+                                                            dpar_block **own, int32_t *count,
+                                                            dpar_why *why)
+{
+    dpar_comm *comm = blocks->head.comm;
+    int32_t *counts = (int32_t *)dpari_object_alloc(comm, comm->size * (int64_t)sizeof *counts);
+    int32_t i, n = 0;
+    *own = NULL;
+    if (counts) {
+        for (i = 0; i < blocks->head.total; i++) {
+            slot[i] = owner[i] < 0 ? -1 : counts[owner[i]]++;
+        }
+        *count = counts[comm->rank];
+        dpari_object_release(counts);
+        *own = (dpar_block *)dpari_object_alloc(comm, (*count + 1) * (int64_t)sizeof **own);
+    }
+    if (!*own) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the list of blocks");
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        if (owner[i] == comm->rank) {
+            dpari_blocks_describe(blocks, i, &(*own)[n++]);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_assign_owners(dpari_blocks *blocks,
+                                                                 const dpar_blocks_desc *desc,
+                                                                 dpar_why *why)
+{
+    dpar_status status = desc->owner ? dpari_blocks_copy_owners(blocks, desc, why)
+                                     : dpari_blocks_choose_owners(blocks, desc, why);
+    blocks->order = desc->order;
+    if (status == DPAR_OK) {
+        status = dpari_blocks_list_own(blocks, blocks->owner, blocks->slot, &blocks->block,
+                                       &blocks->head.count, why);
+    }
+    blocks->head.block = blocks->block;
+    return status;
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+/* Checks the values of a field. */
+static DPARI_COLD dpar_status dpari_blocks_check_field(const dpari_blocks *blocks, int32_t type,
+                                                       const dpar_blocks_field *field,
+                                                       dpar_why *why)
+{
+    int32_t d;
+    if (dpar_type_bytes(type) == 0 || field->components < 0 ||
+        field->components > DPARI_BLOCKS_COMPONENTS) {
+        return dpari_wrong(
+            why, "blocks: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            field->components, dpar_type_name(type));
+    }
+    if (!dpari_is_flag(field->planes) ||
+        (field->order != DPAR_ORDER_LAST_FASTEST && field->order != DPAR_ORDER_FIRST_FASTEST)) {
+        return dpari_wrong(why,
+                           "blocks: planes is %d, order is %d: planes must be 0 or 1, and "
+                           "order DPAR_ORDER_x",
+                           field->planes, field->order);
+    }
+    for (d = 0; d < blocks->head.dims; d++) {
+        if (field->location[d] != DPAR_HALO_AT_CELLS &&
+            field->location[d] != DPAR_HALO_AT_LOW_FACES) {
+            return dpari_wrong(why,
+                               "blocks: location[%d] is %d, but must be DPAR_HALO_AT_CELLS or "
+                               "DPAR_HALO_AT_LOW_FACES",
+                               d, field->location[d]);
+        }
+        if (field->location[d] && blocks->halo.cube) {
+            return dpari_wrong(
+                why, "blocks: location[%d] is faces, but a cubed sphere has only fields at cells",
+                d);
+        }
+    }
+    if (field->vector < 0 || field->vector > 2 ||
+        (field->vector == 2 && (!blocks->halo.cube || field->components != 2)) ||
+        (field->vector == 1 && blocks->halo.cube)) {
+        return dpari_wrong(why,
+                           "blocks: vector is %d with %d components: 1 is for folds and poles, 2 "
+                           "for 2 components on a cubed sphere, 0 for scalars",
+                           field->vector, field->components);
+    }
+    return DPAR_OK;
+}
+
+/* Sets the strides of dense blocks, and the bytes of a block. */
+static DPARI_COLD dpar_status dpari_blocks_set_strides(const dpari_blocks *blocks,
+                                                       dpari_blocks_shape *shape, dpar_why *why)
+{
+    const int64_t most = DPARI_BLOCKS_MOST_BYTES / dpar_type_bytes(shape->type);
+    const int32_t dims = blocks->head.dims;
+    dpar_blocks_field *field = &shape->field;
+    int64_t step = field->planes ? 1 : field->components, before = 0;
+    int32_t k;
+    for (k = 0; k < dims; k++) {
+        const int32_t d = field->order == DPAR_ORDER_FIRST_FASTEST ? k : dims - 1 - k;
+        const int64_t points = blocks->head.size[d] + shape->halo.low[d] + shape->halo.high[d];
+        field->stride[d] = step;
+        before += step * shape->halo.low[d];
+        if (!dpari_mul(step, points, &step) || step > most) {
+            break;
+        }
+    }
+    if (k == dims) {
+        field->component_stride = field->planes ? step : 1;
+        if (field->planes && !dpari_mul(step, field->components, &step)) {
+            k = 0;
+        }
+    }
+    if (k < dims || step > most / dpari_most(blocks->head.count, 1)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "blocks: %d blocks with their halos and %d components of type %s are more "
+                         "than 2^56 bytes",
+                         blocks->head.count, field->components, dpar_type_name(shape->type));
+    }
+    shape->origin = before * dpar_type_bytes(shape->type);
+    shape->bytes = dpari_exchange_lines(step * dpar_type_bytes(shape->type));
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status
+dpari_blocks_set_shape(const dpari_blocks *blocks, int32_t type, const dpar_blocks_field *field,
+                       int32_t attached, dpari_blocks_shape *shape, dpar_why *why)
+{
+    dpar_blocks_field *own = &shape->field;
+    dpar_status status;
+    int32_t d, strided = 0;
+    dpari_zero(shape, sizeof *shape);
+    if (field) {
+        *own = *field;
+    }
+    status = dpari_blocks_check_field(blocks, type, own, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    shape->type = type;
+    shape->attached = attached;
+    own->components = own->components > 0 ? own->components : 1;
+    shape->halo = blocks->halo;
+    shape->halo.on_row = own->on_row;
+    shape->halo.shift = own->shift;
+    shape->halo.pole_rows = own->pole_rows;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        strided |= own->stride[d] != 0;
+        if (d < blocks->head.dims && own->location[d]) {
+            shape->halo.points[d] = own->location[d];
+            shape->halo.high[d]++;
+            shape->halo.shape = DPAR_STENCIL_BOX;
+        }
+    }
+    status = dpar_halo_check(&shape->halo, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    shape->strided = strided;
+    if (strided && attached) {
+        own->component_stride = own->component_stride ? own->component_stride : 1;
+        return DPAR_OK;
+    }
+    if (strided || own->component_stride) {
+        return dpari_wrong(why, "blocks: strides are only for dpar_blocks_attach, with stride of "
+                                "every dim");
+    }
+    return dpari_blocks_set_strides(blocks, shape, why);
+}
+
+/* ==== blocks/blocks_list.c ==== */
+
+/* Lists boxes and prepares their copies. The lists of ../index/halo.h give the transfers of each
+ * block. A forward plan takes what they receive, and an adjoint takes what they send, in their
+ * order, which does not depend on the owners of blocks. */
+
+/* ---- listing --------------------------------------------------------------------------------- */
+
+/* Returns the receiver's dim for the sender's dim d. */
+static int32_t dpari_blocks_swapped(const dpar_transfer *transfer, int32_t d)
+{
+    if (d == transfer->swap[0]) {
+        return transfer->swap[1];
+    }
+    return d == transfer->swap[1] ? transfer->swap[0] : d;
+}
+
+/* Sets where a transfer reads and writes, in elements. The receiver's dims are put into the
+ * sender's order, and flipped dims begin at their other end, with a negative step. */
+static DPARI_COLD void dpari_blocks_place(const dpari_blocks_shape *shape,
+                                          const dpar_transfer *transfer, int sends,
+                                          dpari_blocks_box *box)
+{
+    const int64_t *stride = shape->field.stride, *low = shape->halo.low;
+    const int64_t *to = sends ? transfer->theirs : transfer->mine;
+    const int64_t *from = sends ? transfer->mine : transfer->theirs;
+    const int32_t dims = transfer->dims;
+    int32_t d;
+    box->to_at = box->from_at = 0;
+    for (d = 0; d < dims; d++) {
+        const int32_t e = dpari_blocks_swapped(transfer, d);
+        const int flips = (int)(transfer->flip >> e & 1u);
+        box->extent[d] = transfer->extent[d];
+        box->from_step[d] = stride[d];
+        box->from_at += (from[d] - low[d]) * stride[d];
+        box->to_step[d] = flips ? -stride[e] : stride[e];
+        box->to_at += (to[e] - low[e]) * stride[e];
+        box->to_at += flips ? (transfer->extent[d] - 1) * stride[e] : 0;
+    }
+    box->extent[dims] = shape->field.components;
+    box->from_step[dims] = box->to_step[dims] = shape->field.component_stride;
+}
+
+/* Adds a transfer to the list, or only counts it if list->box is NULL. */
+static DPARI_COLD void dpari_blocks_add(const dpari_blocks_shape *shape, int32_t array,
+                                        const dpar_transfer *transfer, dpari_blocks_box *as,
+                                        int sends, dpari_blocks_list *list)
+{
+    const int64_t bytes = dpar_type_bytes(shape->type);
+    const int32_t parts = shape->field.vector == 2 && (transfer->turn & 1) != 0 ? 2 : 1;
+    int32_t part;
+    for (part = 0; part < parts; part++) {
+        if (list->box) {
+            dpari_blocks_box *box = &list->box[list->count];
+            *box = *as;
+            box->array = array;
+            box->part = parts > 1 ? part : -1;
+            box->turn = transfer->turn;
+            box->place = list->count;
+            dpari_blocks_place(shape, transfer, sends, box);
+            if (parts > 1) { /* u and v change places */
+                box->extent[transfer->dims] = 1;
+                box->to_at += part * shape->field.component_stride;
+                box->from_at += (1 - part) * shape->field.component_stride;
+            }
+            box->to_at *= bytes;
+            box->from_at *= bytes;
+            list->sorted[list->count] = list->count;
+        }
+        list->count++;
+    }
+}
+
+/* Lists the boxes of a block in one direction. */
+static DPARI_COLD dpar_status dpari_blocks_list_block(const dpari_blocks *blocks,
+                                                      const dpari_blocks_plan *plan, int32_t number,
+                                                      int32_t direction, dpari_blocks_list *list,
+                                                      dpar_why *why)
+{
+    const int sends = direction == DPAR_TRANSFER_SEND;
+    const int takes = sends == (plan->op != DPAR_COPY);
+    dpar_halo_cursor cursor;
+    dpar_transfer transfer;
+    int32_t array;
+    for (array = 0; array < plan->arrays; array++) {
+        const dpari_blocks_shape *shape = plan->shape[array];
+        const dpar_status status =
+            dpar_halo_first(&cursor, &shape->halo, number, direction, DPAR_HALO_FORWARD, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        while (dpar_halo_next(&cursor, &transfer)) {
+            dpari_blocks_box as;
+            dpari_zero(&as, sizeof as);
+            as.rank = blocks->owner[transfer.peer];
+            as.to = sends ? transfer.peer : number;
+            as.from = sends ? number : transfer.peer;
+            as.takes = takes;
+            if (as.rank >= 0 && (takes || as.rank != blocks->head.comm->rank)) {
+                dpari_blocks_add(shape, array, &transfer, &as, sends, list);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- sorting --------------------------------------------------------------------------------- */
+
+/* True if box a is before box b: by rank, those that are taken first, and then by the two blocks.
+ * The transfers between two blocks are in the same order on both ranks. */
+static DPARI_COLD int dpari_blocks_precedes(const dpari_blocks_box *a, const dpari_blocks_box *b)
+{
+    const int64_t difference[6] = {(int64_t)a->rank - b->rank, (int64_t)b->takes - a->takes,
+                                   (int64_t)a->to - b->to,     (int64_t)a->array - b->array,
+                                   (int64_t)a->from - b->from, a->place - b->place};
+    int32_t i = 0;
+    while (i < 5 && difference[i] == 0) {
+        i++;
+    }
+    return difference[i] < 0;
+}
+
+/* Moves the entry `at` of a heap of n entries down to its place. */
+static DPARI_COLD void dpari_blocks_sift(dpari_blocks_list *list, int64_t at, int64_t n)
+{
+    const int64_t moved = list->sorted[at];
+    int64_t child;
+    for (child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && dpari_blocks_precedes(&list->box[list->sorted[child]],
+                                                   &list->box[list->sorted[child + 1]])) {
+            child++;
+        }
+        if (!dpari_blocks_precedes(&list->box[moved], &list->box[list->sorted[child]])) {
+            break;
+        }
+        list->sorted[at] = list->sorted[child];
+        at = child;
+    }
+    list->sorted[at] = moved;
+}
+
+/* Sorts the boxes by a heap, in O(n log n) without memory. */
+static DPARI_COLD void dpari_blocks_sort(dpari_blocks_list *list)
+{
+    int64_t i;
+    for (i = list->count / 2 - 1; i >= 0; i--) {
+        dpari_blocks_sift(list, i, list->count);
+    }
+    for (i = list->count - 1; i > 0; i--) {
+        const int64_t last = list->sorted[i];
+        list->sorted[i] = list->sorted[0];
+        list->sorted[0] = last;
+        dpari_blocks_sift(list, 0, i);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_list_boxes(const dpari_blocks *blocks,
+                                                              const dpari_blocks_plan *plan,
+                                                              dpari_blocks_list *list,
+                                                              dpar_why *why)
+{
+    dpari_room room = dpari_room_of(NULL);
+    int32_t pass, i;
+    dpari_zero(list, sizeof *list);
+    for (pass = 0; pass < 2; pass++) {
+        const int32_t first = plan->op == DPAR_COPY ? DPAR_TRANSFER_RECV : DPAR_TRANSFER_SEND;
+        list->count = 0;
+        for (i = 0; i < 2 * blocks->head.count; i++) {
+            const int32_t n = blocks->head.count;
+            const dpar_status status = dpari_blocks_list_block(
+                blocks, plan, blocks->block[i % n].number,
+                i < n ? first : DPAR_TRANSFER_RECV + DPAR_TRANSFER_SEND - first, list, why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
+        if (pass == 0) {
+            const int64_t bytes = list->count * (int64_t)(sizeof *list->box + sizeof *list->sorted);
+            room.at = (unsigned char *)dpari_object_alloc(blocks->head.comm,
+                                                          bytes + 2 * DPARI_ROOM_ALIGN);
+            if (!room.at) {
+                return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for %ld bytes", bytes);
+            }
+            list->box = (dpari_blocks_box *)dpari_room_take(&room, list->count, sizeof *list->box);
+            list->sorted = (int64_t *)dpari_room_take(&room, list->count, sizeof *list->sorted);
+        }
+    }
+    dpari_blocks_sort(list);
+    return DPAR_OK;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Computes the steps of packed values: dense, in the order of dims that the field names. `step` are
+ * the steps of the array from which they are packed. Returns the elements that are contiguous in
+ * it. */
+static DPARI_COLD int64_t dpari_blocks_pack_steps(const dpari_blocks_shape *shape,
+                                                  const dpari_blocks_box *box, const int64_t *step,
+                                                  int64_t *dense)
+{
+    const dpar_blocks_field *field = &shape->field;
+    const int32_t dims = shape->halo.grid.dims;
+    int64_t next = 1, run = 1;
+    int32_t k;
+    for (k = 0; k <= dims; k++) { /* the fastest first */
+        int32_t d = k - !field->planes;
+        if (d >= 0 && d < dims) {
+            d = field->order == DPAR_ORDER_FIRST_FASTEST ? d : dims - 1 - d;
+        } else {
+            d = dims; /* components */
+        }
+        dense[d] = next;
+        if (run == next && (box->extent[d] == 1 || dpari_size(step[d]) == run)) {
+            run *= box->extent[d];
+        }
+        next *= box->extent[d];
+    }
+    return run;
+}
+
+DPARI_INTERNAL DPARI_COLD int64_t dpari_blocks_run(const dpari_blocks_plan *plan,
+                                                   const dpari_blocks_box *box)
+{
+    int64_t dense[DPARI_STRIDE_DIMS];
+    const dpari_blocks_shape *shape = plan->shape[box->array];
+    const int64_t *step = plan->op == DPAR_COPY ? box->from_step : box->to_step;
+    return dpari_blocks_pack_steps(shape, box, step, dense) * dpar_type_bytes(shape->type);
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_blocks_prepare(const dpari_blocks_plan *plan,
+                                                    const dpari_blocks_box *box, int32_t packed,
+                                                    int32_t shares, int32_t clears,
+                                                    dpari_blocks_item *item)
+{
+    const dpari_blocks_shape *shape = plan->shape[box->array];
+    const int32_t dims = shape->halo.grid.dims + 1, forward = plan->op == DPAR_COPY;
+    const int64_t *to = forward ? box->to_step : box->from_step;
+    const int64_t *from = forward ? box->from_step : box->to_step;
+    dpari_stride_piece piece;
+    int64_t dense[DPARI_STRIDE_DIMS];
+    int32_t d;
+    (void)dpari_blocks_pack_steps(shape, box, from, dense);
+    if (packed) {
+        *(box->takes ? &from : &to) = dense;
+    }
+    dpari_zero(&piece, sizeof piece);
+    piece.dims = dims;
+    piece.to_type = piece.from_type = shape->type;
+    piece.wide = plan->wide;
+    for (d = 0; d < dims; d++) {
+        piece.extent[d] = box->extent[d];
+        piece.to[d] = clears ? from[d] : to[d];
+        piece.from[d] = clears ? 0 : from[d];
+    }
+    if (box->takes) {
+        piece.op = plan->op;
+        piece.negate = box->part >= 0 ? (box->turn == 1) == (box->part == 0)
+                                      : shape->field.vector != 0 && box->turn == 2;
+        piece.clear = !forward && item->peer < 0;
+        piece.ahead = packed && shares ? DPARI_STRIDE_FROM : 0;
+    } else if (!clears) {
+        piece.clear = !forward;
+        piece.ahead = packed && shares ? DPARI_STRIDE_TO : 0;
+    }
+    dpari_stride_prepare(&item->move, &piece);
+}
+
+/* ==== blocks/blocks_run.c ==== */
+
+/* Packs and takes the boxes of an exchange.
+ *
+ * A forward exchange copies the boxes between this rank's blocks at once, and those of each peer
+ * when they have arrived. An adjoint waits for all peers, and then combines the boxes of all in the
+ * order of the plan. */
+
+/* Returns the first own point of a block of this rank. */
+static unsigned char *dpari_blocks_at(const dpari_blocks_plan *plan, int32_t array, int32_t slot)
+{
+    return (unsigned char *)plan->array[array]->head.block[slot];
+}
+
+/* Packs boxes for peer i. */
+static void dpari_blocks_pack_for(const dpari_blocks_plan *plan, int32_t i)
+{
+    const dpari_blocks_pair *pair = &plan->pair[i];
+    unsigned char *out = plan->out + dpari_exchange_turn(&plan->x) * plan->turn + pair->out_at;
+    int64_t k;
+    for (k = pair->give; k < pair->give + pair->gives; k++) {
+        const dpari_blocks_item *item = &plan->item[k];
+        dpari_stride_run(&item->move, out + item->other_at,
+                         dpari_blocks_at(plan, item->array, item->slot) + item->mine_at);
+    }
+}
+
+/* Publishes the references to the arrays that peers of this node read, and packs for them. */
+static dpar_status dpari_blocks_pack(void *of, int32_t s)
+{
+    dpari_blocks_plan *plan = (dpari_blocks_plan *)of;
+    uint64_t *table = plan->table + dpari_exchange_turn(&plan->x) * plan->arrays;
+    int32_t i;
+    (void)s;
+    for (i = 0; i < plan->arrays; i++) {
+        const unsigned char *memory = plan->array[i]->memory;
+        table[i] = memory ? dpari_ref(plan->x.world, memory, 1) : 0;
+    }
+    for (i = 0; i < plan->x.peers; i++) {
+        if (plan->x.peer[i].world >= 0) {
+            dpari_blocks_pack_for(plan, i);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Returns where the message from peer i arrives, or if `sends`, the address of the message to it,
+ * which is packed first. */
+static unsigned char *dpari_blocks_message(void *of, int32_t s, int32_t i, int sends)
+{
+    dpari_blocks_plan *plan = (dpari_blocks_plan *)of;
+    (void)s;
+    if (!sends) {
+        return plan->in + plan->pair[i].in_at;
+    }
+    dpari_blocks_pack_for(plan, i);
+    return plan->out + dpari_exchange_turn(&plan->x) * plan->turn + plan->pair[i].out_at;
+}
+
+/* Takes items `first` to first + count - 1. */
+static void dpari_blocks_take_items(const dpari_blocks_plan *plan, int64_t first, int64_t count)
+{
+    const int64_t turn = dpari_exchange_turn(&plan->x);
+    int64_t k;
+    for (k = first; k < first + count; k++) {
+        const dpari_blocks_item *item = &plan->item[k];
+        const dpari_blocks_pair *pair = item->peer >= 0 ? &plan->pair[item->peer] : NULL;
+        const unsigned char *from;
+        if (!pair) {
+            from = dpari_blocks_at(plan, item->array, item->other);
+        } else if (item->direct) {
+            from = pair->base[item->array];
+        } else {
+            from = pair->packed ? pair->packed + turn * pair->turn : plan->in + pair->in_at;
+        }
+        dpari_stride_run(&item->move,
+                         dpari_blocks_at(plan, item->array, item->slot) + item->mine_at,
+                         from + item->other_at);
+    }
+}
+
+/* Takes the boxes between this rank's blocks. An adjoint does that in dpari_blocks_finish. */
+static void dpari_blocks_take_own(void *of, int32_t s)
+{
+    dpari_blocks_plan *plan = (dpari_blocks_plan *)of;
+    (void)s;
+    if (plan->op == DPAR_COPY) {
+        dpari_blocks_take_items(plan, plan->own, plan->owns);
+    }
+}
+
+/* Finds the arrays of peer i, which is ready, and takes its boxes unless this is an adjoint. */
+static dpar_status dpari_blocks_take(void *of, int32_t s, int32_t i)
+{
+    dpari_blocks_plan *plan = (dpari_blocks_plan *)of;
+    dpari_blocks_pair *pair = &plan->pair[i];
+    int32_t k;
+    (void)s;
+    if (pair->reads) {
+        const uint64_t *table = pair->table + dpari_exchange_turn(&plan->x) * plan->arrays;
+        for (k = 0; k < plan->arrays; k++) {
+            pair->base[k] =
+                table[k] ? (const unsigned char *)dpari_at(plan->x.world, table[k]) : NULL;
+            if (table[k] && !pair->base[k]) {
+                return dpari_exchange_unmapped(&plan->x, table[k]);
+            }
+        }
+    }
+    if (plan->op == DPAR_COPY) {
+        dpari_blocks_take_items(plan, pair->take, pair->takes);
+    }
+    return DPAR_OK;
+}
+
+/* Combines all boxes of an adjoint. */
+static dpar_status dpari_blocks_finish(void *of, int32_t s)
+{
+    dpari_blocks_plan *plan = (dpari_blocks_plan *)of;
+    (void)s;
+    if (plan->op != DPAR_COPY) {
+        dpari_blocks_take_items(plan, 0, plan->takes);
+    }
+    return DPAR_OK;
+}
+
+DPARI_INTERNAL void dpari_blocks_clear(const dpari_blocks_plan *plan)
+{
+    const uint64_t zero[2] = {0, 0};
+    int64_t k;
+    for (k = plan->clear; k < plan->clear + plan->clears; k++) {
+        const dpari_blocks_item *item = &plan->item[k];
+        dpari_stride_run(&item->move,
+                         dpari_blocks_at(plan, item->array, item->slot) + item->mine_at, zero);
+    }
+}
+
+DPARI_INTERNAL DPARI_COLD void dpari_blocks_set_functions(dpari_blocks_plan *plan)
+{
+    plan->x.plan = plan;
+    plan->x.pack = plan->x.shared > 0 ? dpari_blocks_pack : NULL;
+    plan->x.message = dpari_blocks_message;
+    plan->x.take_own = dpari_blocks_take_own;
+    plan->x.take = dpari_blocks_take;
+    plan->x.finish = dpari_blocks_finish;
+}
+
+/* ==== blocks/blocks_plan.c ==== */
+
+/* Makes plans: lists the boxes, finds the peers, decides which boxes peers read in place, and
+ * allocates the memory of packed values and messages. */
+
+enum {
+    DPARI_BLOCKS_RUN = 64, /* bytes of the shortest rows that are read in place, as in halos */
+    DPARI_BLOCKS_CROWDED = 65536, /* bytes of the smallest boxes that are read in place if there are
+                                     more ranks than cores, as in halos */
+    DPARI_BLOCKS_WORDS = 2        /* words that two peers send each other when they plan */
+};
+
+/* Returns the communicator whose memory the ranks of a node share. */
+static dpar_comm *dpari_blocks_memory_of(const dpari_blocks_plan *plan)
+{
+    return plan->x.world ? plan->x.node : plan->x.comm;
+}
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+/* Sets the peers from the sorted boxes, and the peer of each box. With `fill` 0, only counts. */
+static DPARI_COLD int32_t dpari_blocks_set_peers(dpari_blocks_plan *plan, dpari_blocks_list *list,
+                                                 int fill)
+{
+    const int32_t me = plan->x.comm->rank;
+    int32_t peers = 0, last = -1;
+    int64_t k;
+    for (k = 0; k < list->count; k++) {
+        dpari_blocks_box *box = &list->box[list->sorted[k]];
+        if (box->rank != me && box->rank != last) {
+            last = box->rank;
+            if (fill) {
+                plan->x.peer[peers].rank = last;
+                plan->x.peer[peers].world = -1;
+            }
+            peers++;
+        }
+        box->peer = box->rank == me ? -1 : peers - 1;
+    }
+    return peers;
+}
+
+/* Allocates the tables of a plan whose boxes are listed. The first pass counts bytes. */
+static DPARI_COLD dpar_status dpari_blocks_alloc_tables(dpari_blocks_plan *plan,
+                                                        dpari_blocks_list *list, dpar_why *why)
+{
+    const int32_t peers = dpari_blocks_set_peers(plan, list, 0);
+    dpari_room room = dpari_room_of(NULL);
+    dpar_status status;
+    void *memory = NULL;
+    int32_t pass, i;
+    for (pass = 0; pass < 2; pass++) {
+        const unsigned char **base;
+        dpari_exchange_room(&plan->x, &room, peers, 1, plan->x.world ? plan->x.node->size : 0);
+        plan->pair = (dpari_blocks_pair *)dpari_room_take(&room, peers, sizeof *plan->pair);
+        plan->item = (dpari_blocks_item *)dpari_room_take(&room, list->count, sizeof *plan->item);
+        plan->records = (int64_t *)dpari_room_take(&room, 2 * DPARI_BLOCKS_WORDS * (int64_t)peers,
+                                                   sizeof *plan->records);
+        base = (const unsigned char **)dpari_room_take(&room, (int64_t)peers * plan->arrays,
+                                                       sizeof *base);
+        if (pass == 0) {
+            plan->tables = dpari_object_alloc(plan->x.comm, room.used + 1);
+            if (!plan->tables) {
+                return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for %ld bytes", room.used);
+            }
+            room = dpari_room_of(plan->tables);
+            continue;
+        }
+        for (i = 0; i < peers; i++) {
+            plan->pair[i].base = base + (int64_t)i * plan->arrays;
+        }
+    }
+    plan->x.peers = peers;
+    (void)dpari_blocks_set_peers(plan, list, 1);
+    status =
+        dpar_comm_alloc(dpari_blocks_memory_of(plan),
+                        (int64_t)sizeof *plan->x.line + 2 * plan->arrays * (int64_t)8, &memory);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, dpari_blocks_memory_of(plan)->why.text);
+    }
+    plan->x.line = (dpari_exchange_line *)memory;
+    plan->table = (uint64_t *)(void *)(plan->x.line + 1);
+    return DPAR_OK;
+}
+
+/* Sends plan->records to the peers and receives theirs, which follow them. */
+static DPARI_COLD dpar_status dpari_blocks_send_records(dpari_blocks_plan *plan)
+{
+    const dpar_status status = dpari_exchange_records(
+        &plan->x, plan->records, plan->records + DPARI_BLOCKS_WORDS * (int64_t)plan->x.peers,
+        DPARI_BLOCKS_WORDS);
+    return status;
+}
+
+/* Returns the records that peer i has sent. */
+static const int64_t *dpari_blocks_record_of(const dpari_blocks_plan *plan, int32_t i)
+{
+    return plan->records + DPARI_BLOCKS_WORDS * (int64_t)(plan->x.peers + i);
+}
+
+/* Finds the peers that share memory, by sending each one the reference to this rank's words. */
+static DPARI_COLD dpar_status dpari_blocks_meet(dpari_blocks_plan *plan)
+{
+    dpar_status status = dpari_exchange_find_node(&plan->x);
+    int32_t i;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < plan->x.peers; i++) {
+        plan->records[DPARI_BLOCKS_WORDS * i] =
+            plan->x.world && plan->x.peer[i].world >= 0
+                ? (int64_t)dpari_ref(plan->x.world, plan->x.line, 1)
+                : 0;
+    }
+    status = dpari_blocks_send_records(plan);
+    for (i = 0; i < plan->x.peers && status == DPAR_OK; i++) {
+        dpari_exchange_peer *peer = &plan->x.peer[i];
+        const uint64_t ref = (uint64_t)*dpari_blocks_record_of(plan, i);
+        if (ref == 0 || peer->world < 0) { /* one cannot reach the other's memory */
+            peer->world = -1;
+            continue;
+        }
+        plan->x.shared++;
+        peer->line = (dpari_exchange_line *)dpari_at(plan->x.world, ref);
+        if (!peer->line) {
+            return dpari_exchange_unmapped(&plan->x, ref);
+        }
+        plan->pair[i].table = (const uint64_t *)(const void *)(peer->line + 1);
+    }
+    return status;
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+/* Decides which boxes are read in place, and where the others are among packed values. Both ranks
+ * of a box get the same results. */
+static DPARI_COLD void dpari_blocks_set_places(dpari_blocks_plan *plan, dpari_blocks_list *list)
+{
+    const int32_t mode = plan->x.step[0].modes >> DPARI_EXCHANGE_ADJOINT;
+    int64_t k, in = 0;
+    int32_t i;
+    for (k = 0; k < list->count; k++) {
+        dpari_blocks_box *box = &list->box[list->sorted[k]];
+        const dpari_blocks_shape *shape = plan->shape[box->array];
+        int64_t bytes = dpar_type_bytes(shape->type), *used;
+        dpari_exchange_flow *flow;
+        int32_t d;
+        if (box->peer < 0) {
+            continue;
+        }
+        flow = &plan->x.flow[box->peer];
+        for (d = 0; d <= shape->halo.grid.dims; d++) {
+            bytes *= box->extent[d];
+        }
+        box->direct = plan->x.peer[box->peer].world >= 0 && !shape->attached &&
+                      dpari_blocks_run(plan, box) >= DPARI_BLOCKS_RUN &&
+                      (!plan->x.world->crowded || bytes >= DPARI_BLOCKS_CROWDED);
+        if (box->takes) {
+            flow->takes[mode] = 1;
+            plan->pair[box->peer].reads |= box->direct;
+        } else {
+            flow->packed = 1;
+            flow->lends[mode] |= box->direct;
+            plan->x.lends |= box->direct;
+        }
+        used = box->takes ? &flow->in_bytes[mode] : &flow->out_bytes[mode];
+        if (!box->direct) {
+            box->packed = (*used + 15) / 16 * 16;
+            *used = box->packed + bytes;
+        }
+    }
+    for (i = 0; i < plan->x.peers; i++) {
+        const dpari_exchange_flow *flow = &plan->x.flow[i];
+        const int shares = plan->x.peer[i].world >= 0;
+        plan->x.oneway |= shares && flow->takes[mode] != flow->packed;
+        plan->pair[i].out_at = plan->turn;
+        plan->pair[i].in_at = in;
+        plan->turn += dpari_exchange_lines(flow->out_bytes[mode]);
+        in += shares ? 0 : dpari_exchange_lines(flow->in_bytes[mode]);
+    }
+    plan->in_bytes = in;
+}
+
+/* Adds an item for a box. clears: 1 if the item only sets its halo to 0. */
+static DPARI_COLD void dpari_blocks_add_item(const dpari_blocks *blocks, dpari_blocks_plan *plan,
+                                             const dpari_blocks_box *box, int32_t clears)
+{
+    dpari_blocks_item *item = &plan->item[plan->items++];
+    const dpari_blocks_shape *shape = plan->shape[box->array];
+    /* this rank's block is the one whose halo gets the box forward, or the other one */
+    const int mine_is_to = box->takes == (plan->op == DPAR_COPY);
+    const int32_t other = blocks->slot[mine_is_to ? box->from : box->to];
+    item->array = box->array;
+    item->slot = blocks->slot[mine_is_to ? box->to : box->from];
+    item->other = other;
+    item->peer = box->peer;
+    item->direct = box->direct;
+    item->mine_at = mine_is_to ? box->to_at : box->from_at;
+    item->other_at = mine_is_to ? box->from_at : box->to_at;
+    if (box->direct) {
+        item->other_at += other * shape->bytes + shape->origin;
+    } else if (box->peer >= 0) {
+        item->other_at = box->packed;
+    }
+    dpari_blocks_prepare(plan, box, box->peer >= 0 && !box->direct,
+                         box->peer >= 0 && plan->x.peer[box->peer].world >= 0, clears, item);
+}
+
+/* Makes the items of a plan from the boxes: what this rank takes, then what it packs, and then for
+ * an adjoint what it clears. */
+static DPARI_COLD void dpari_blocks_set_items(const dpari_blocks *blocks, dpari_blocks_plan *plan,
+                                              const dpari_blocks_list *list)
+{
+    int64_t k;
+    for (k = 0; k < list->count && plan->op != DPAR_COPY; k++) {
+        if (list->box[k].takes) {
+            dpari_blocks_add_item(blocks, plan, &list->box[k], 0);
+        }
+    }
+    plan->takes = plan->items;
+    for (k = 0; k < list->count; k++) {
+        const dpari_blocks_box *box = &list->box[list->sorted[k]];
+        dpari_blocks_pair *pair = box->peer >= 0 ? &plan->pair[box->peer] : NULL;
+        int64_t *first, *count;
+        if (box->takes ? plan->op != DPAR_COPY : box->direct) {
+            continue;
+        }
+        if (box->takes) {
+            first = pair ? &pair->take : &plan->own;
+            count = pair ? &pair->takes : &plan->owns;
+        } else {
+            first = &pair->give;
+            count = &pair->gives;
+        }
+        *first = *count == 0 ? plan->items : *first;
+        ++*count;
+        dpari_blocks_add_item(blocks, plan, box, 0);
+    }
+    plan->clear = plan->items;
+    for (k = 0; k < list->count && plan->op != DPAR_COPY; k++) {
+        if (!list->box[k].takes && list->box[k].direct) {
+            dpari_blocks_add_item(blocks, plan, &list->box[k], 1);
+        }
+    }
+    plan->clears = plan->items - plan->clear;
+}
+
+/* Allocates the memory of packed values, and writes the records that say where they are. */
+static DPARI_COLD dpar_status dpari_blocks_alloc_values(dpari_blocks_plan *plan, dpar_why *why)
+{
+    dpar_comm *of = dpari_blocks_memory_of(plan);
+    void *memory = NULL;
+    const dpar_status status = dpar_comm_alloc(of, 2 * plan->turn + plan->in_bytes, &memory);
+    int32_t i;
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, of->why.text);
+    }
+    plan->out = (unsigned char *)memory;
+    plan->in = plan->out + 2 * plan->turn;
+    for (i = 0; i < plan->x.peers; i++) {
+        int64_t *record = plan->records + DPARI_BLOCKS_WORDS * (int64_t)i;
+        record[0] = 0;
+        if (plan->x.peer[i].world >= 0 && plan->pair[i].gives > 0) {
+            record[0] = (int64_t)dpari_ref(plan->x.world, plan->out + plan->pair[i].out_at, 1);
+        }
+        record[1] = plan->turn;
+    }
+    return DPAR_OK;
+}
+
+/* Reads where the packed values of the peers are. */
+static DPARI_COLD dpar_status dpari_blocks_read_records(dpari_blocks_plan *plan)
+{
+    int32_t i;
+    for (i = 0; i < plan->x.peers; i++) {
+        const int64_t *record = dpari_blocks_record_of(plan, i);
+        if (plan->x.peer[i].world >= 0 && record[0] != 0) {
+            plan->pair[i].packed =
+                (const unsigned char *)dpari_at(plan->x.world, (uint64_t)record[0]);
+            plan->pair[i].turn = record[1];
+            if (!plan->pair[i].packed) {
+                return dpari_exchange_unmapped(&plan->x, (uint64_t)record[0]);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+/* Lists what must be equal on all ranks. */
+static DPARI_COLD void dpari_blocks_state(dpari_facts *facts, const void *given)
+{
+    const dpari_blocks_plan *plan = (const dpari_blocks_plan *)given;
+    int32_t i;
+    dpari_fact(facts, "op", 0, plan->op);
+    dpari_fact(facts, "number of arrays", 0, plan->arrays);
+    for (i = 0; i < plan->arrays; i++) {
+        dpari_fact(facts, "shape of array #", i, plan->shape[i]->number);
+    }
+}
+
+/* Allocates a plan and sets what does not depend on its boxes. */
+static DPARI_COLD dpari_blocks_plan *dpari_blocks_new_plan(const dpari_blocks *blocks,
+                                                           dpar_blocks_array *const *arrays,
+                                                           int32_t count, int32_t op)
+{
+    dpar_comm *comm = blocks->head.comm;
+    const int64_t bytes =
+        (int64_t)sizeof(dpari_blocks_plan) + 2 * count * (int64_t)sizeof(void *) + 64;
+    dpari_blocks_plan *plan = (dpari_blocks_plan *)dpari_object_alloc(comm, bytes);
+    int32_t i;
+    if (!plan) {
+        return NULL;
+    }
+    plan->shape = (const dpari_blocks_shape **)(void *)(plan + 1);
+    plan->array = (dpari_blocks_array **)(void *)(plan->shape + count);
+    for (i = 0; i < count; i++) {
+        plan->shape[i] = dpari_blocks_array_of(arrays[i])->shape;
+    }
+    plan->number = blocks->plans_made;
+    plan->arrays = count;
+    plan->op = op;
+    plan->wide = dpari_cpu_wide();
+    plan->x.comm = comm;
+    plan->x.node = comm->node ? comm->node : comm;
+    plan->x.world = dpari_world_of(plan->x.node);
+    plan->x.name = "blocks";
+    plan->x.end = "dpar_blocks_end";
+    plan->x.item = "array";
+    plan->x.items = count;
+    plan->x.steps = 1;
+    plan->x.self = -1;
+    return plan;
+}
+
+/* Releases the memory of a plan. */
+static DPARI_COLD void dpari_blocks_release_plan(dpari_blocks_plan *plan)
+{
+    dpar_comm *of = dpari_blocks_memory_of(plan);
+    dpar_comm_release(of, plan->out);
+    dpar_comm_release(of, plan->x.line);
+    dpari_object_release(plan->tables);
+    dpari_object_release(plan);
+}
+
+/* Does what needs no other rank: makes the plan, lists the boxes, and allocates the tables. */
+static DPARI_COLD dpar_status dpari_blocks_begin_plan(const dpari_blocks *blocks,
+                                                      dpar_blocks_array *const *arrays,
+                                                      int32_t count, int32_t op,
+                                                      dpari_blocks_list *list,
+                                                      dpari_blocks_plan **made, dpar_why *why)
+{
+    dpari_blocks_plan *plan = dpari_blocks_new_plan(blocks, arrays, count, op);
+    dpar_status status;
+    *made = plan;
+    if (!plan) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for a plan");
+    }
+    status = dpari_blocks_list_boxes(blocks, plan, list, why);
+    if (status == DPAR_OK) {
+        status = dpari_blocks_alloc_tables(plan, list, why);
+    }
+    if (status == DPAR_OK) {
+        plan->x.step[0].modes =
+            1 << (op == DPAR_COPY ? DPARI_EXCHANGE_FORWARD : DPARI_EXCHANGE_ADJOINT);
+    }
+    return status;
+}
+
+/* Makes a plan. Collective. */
+static DPARI_COLD dpar_status dpari_blocks_make_plan(dpari_blocks *blocks,
+                                                     dpar_blocks_array *const *arrays,
+                                                     int32_t count, int32_t op,
+                                                     dpari_blocks_plan **made)
+{
+    dpar_comm *comm = blocks->head.comm;
+    dpar_why *why = dpari_why_of(comm, NULL);
+    dpari_blocks_plan *plan = NULL;
+    dpari_blocks_list list;
+    dpar_status status;
+    dpari_zero(&list, sizeof list);
+    status = dpari_blocks_begin_plan(blocks, arrays, count, op, &list, &plan, why);
+    status = dpari_agree_on(comm, status, "blocks", dpari_blocks_state, plan, why);
+    if (status == DPAR_OK) {
+        status = dpari_blocks_meet(plan);
+        if (status == DPAR_OK) {
+            dpari_blocks_set_places(plan, &list);
+            dpari_blocks_set_items(blocks, plan, &list);
+            plan->x.step[0].meets = plan->x.shared > 0;
+            dpari_blocks_set_functions(plan);
+            status = dpari_blocks_alloc_values(plan, why);
+        }
+        status = dpari_agree_on(comm, status, "blocks", NULL, NULL, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_blocks_send_records(plan);
+        if (status == DPAR_OK) {
+            status = dpari_blocks_read_records(plan);
+        }
+        status = dpari_agree_on(comm, status, "blocks", NULL, NULL, why);
+    }
+    dpari_object_release(list.box);
+    if (status != DPAR_OK && plan) {
+        dpari_blocks_release_plan(plan);
+    }
+    *made = plan;
+    return status;
+}
+
+DPARI_INTERNAL dpar_status dpari_blocks_find_plan(dpari_blocks *blocks,
+                                                  dpar_blocks_array *const *arrays, int32_t count,
+                                                  int32_t op, dpari_blocks_plan **found)
+{
+    dpari_blocks_plan **at = &blocks->plans;
+    dpar_status status;
+    for (; *at; at = &(*at)->next) {
+        dpari_blocks_plan *plan = *at;
+        int32_t i = 0;
+        while (plan->arrays == count && i < count &&
+               plan->shape[i] == dpari_blocks_array_of(arrays[i])->shape) {
+            i++;
+        }
+        if (i == count && plan->op == op && !plan->in_use && plan->arrays == count) {
+            *found = plan;
+            return DPAR_OK;
+        }
+    }
+    status = dpari_blocks_make_plan(blocks, arrays, count, op, found);
+    if (status == DPAR_OK) {
+        blocks->plans_made++;
+        *at = *found;
+    }
+    return status;
+}
+
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_blocks_free_plans(dpari_blocks *blocks)
+{
+    dpar_status first = DPAR_OK;
+    while (blocks->plans) {
+        dpari_blocks_plan *plan = blocks->plans;
+        int32_t refused;
+        const dpar_status status = dpari_exchange_close(&plan->x, "dpar_blocks_free: ", &refused);
+        first = first == DPAR_OK ? status : first;
+        blocks->plans = plan->next;
+        dpari_blocks_release_plan(plan);
+    }
+    return first;
+}
+
+/* ==== blocks/blocks_whole.c ==== */
+
+/* Gathers a whole array on rank 0 and scatters it from there, rank after rank. The own points of
+ * all blocks of a rank are one message. */
+
+/* What a call moves. */
+typedef struct dpari_blocks_whole {
+    const dpari_blocks *blocks;
+    const dpari_blocks_array *array;
+    unsigned char *whole; /* on rank 0: the whole array */
+    unsigned char *dense; /* own points of one rank, block after block */
+    int32_t back;         /* 0 gathers, 1 scatters */
+} dpari_blocks_whole;
+
+/* Counts the bytes of a rank's own points. */
+static DPARI_COLD int64_t dpari_blocks_own_bytes(const dpari_blocks_whole *move, int32_t rank)
+{
+    const dpari_blocks_shape *shape = move->array->shape;
+    int64_t points = 0;
+    dpar_box own;
+    int32_t i;
+    for (i = 0; i < move->blocks->head.total; i++) {
+        if (move->blocks->owner[i] == rank && dpar_halo_owned(&shape->halo, i, &own)) {
+            points += dpar_box_volume(&own);
+        }
+    }
+    return points * shape->field.components * dpar_type_bytes(shape->type);
+}
+
+/* Copies the own points of a block between `dense` and this rank's array or, with in_whole, rank
+ * 0's whole array. Returns the bytes. out: 1 copies into `dense`. */
+static DPARI_COLD int64_t dpari_blocks_copy_block(const dpari_blocks_whole *move, int32_t number,
+                                                  int in_whole, int out, unsigned char *dense)
+{
+    const dpari_blocks_shape *shape = move->array->shape;
+    const int64_t bytes = dpar_type_bytes(shape->type);
+    const int32_t dims = shape->halo.grid.dims;
+    int64_t step = shape->field.components, next = step, at = 0;
+    unsigned char *array;
+    dpar_mem_box box;
+    int64_t *there = out ? box.from_stride : box.to_stride;
+    int64_t *here = out ? box.to_stride : box.from_stride;
+    dpar_box own;
+    int32_t d;
+    dpari_zero(&box, sizeof box);
+    (void)dpar_halo_owned(&shape->halo, number, &own);
+    box.to_type = box.from_type = shape->type;
+    box.op = DPAR_COPY;
+    box.dims = dims + 1;
+    box.extent[dims] = step;
+    there[dims] = in_whole ? 1 : shape->field.component_stride;
+    here[dims] = 1;
+    for (d = dims - 1; d >= 0; d--) {
+        box.extent[d] = own.hi[d] - own.lo[d];
+        there[d] = in_whole ? step : shape->field.stride[d];
+        here[d] = next;
+        at += own.lo[d] * step;
+        step *= dpar_halo_points(&shape->halo, d);
+        next *= box.extent[d];
+    }
+    array = in_whole ? move->whole + at * bytes
+                     : (unsigned char *)move->array->head.block[move->blocks->slot[number]];
+    box.to = out ? dense : array;
+    box.from = out ? array : dense;
+    (void)dpari_mem_move_box(&box); /* the type has been checked */
+    return next * bytes;
+}
+
+/* Copies the own points of all blocks of a rank. */
+static DPARI_COLD void dpari_blocks_copy_rank(const dpari_blocks_whole *move, int32_t rank,
+                                              int in_whole)
+{
+    unsigned char *dense = move->dense;
+    int32_t i;
+    for (i = 0; i < move->blocks->head.total; i++) {
+        if (move->blocks->owner[i] == rank) {
+            dense += dpari_blocks_copy_block(move, i, in_whole, move->back == in_whole, dense);
+        }
+    }
+}
+
+/* Moves the points of one rank: array, message and whole array in this order, or back. */
+static DPARI_COLD dpar_status dpari_blocks_move_rank(const dpari_blocks_whole *move, int32_t rank)
+{
+    enum { ARRAY, MESSAGE, WHOLE, STEPS };
+    dpar_comm *comm = move->blocks->head.comm;
+    const int64_t bytes = dpari_blocks_own_bytes(move, rank);
+    const int32_t other = comm->rank > 0 ? 0 : rank;
+    int32_t i;
+    for (i = 0; i < STEPS && bytes > 0; i++) {
+        const int32_t step = move->back ? WHOLE - i : i;
+        dpar_status status = DPAR_OK;
+        if (step == MESSAGE && rank > 0) {
+            status = move->back == (comm->rank > 0)
+                         ? dpar_recv(comm, move->dense, bytes, DPAR_U8, other, 0, NULL)
+                         : dpar_send(comm, move->dense, bytes, DPAR_U8, other, 0, NULL);
+        } else if ((step == ARRAY && rank == comm->rank) || (step == WHOLE && comm->rank == 0)) {
+            dpari_blocks_copy_rank(move, rank, step == WHOLE);
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    return DPAR_OK;
+}
+
+static DPARI_COLD void dpari_blocks_whole_state(dpari_facts *facts, const void *given)
+{
+    const dpari_blocks_whole *move = (const dpari_blocks_whole *)given;
+    dpari_fact(facts, "scatters", 0, move->back);
+    dpari_fact(facts, "shape of the array", 0, move->array->shape->number);
+}
+
+/* Checks a call, and allocates move->dense for the ranks that this one handles. Local. */
+static DPARI_COLD dpar_status dpari_blocks_prepare_whole(dpari_blocks_whole *move, int32_t first,
+                                                         int32_t end, dpar_why *why)
+{
+    int64_t most = 1;
+    int32_t r;
+    if (!move->array || move->array->head.blocks != &move->blocks->head || move->array->plan) {
+        return dpari_wrong(why, "blocks gather or scatter: the array is NULL, of other blocks, or "
+                                "an exchange of it has not ended");
+    }
+    if (!move->whole && first == 0) {
+        return dpari_wrong(why, "blocks gather or scatter: whole is NULL on rank 0");
+    }
+    for (r = first; r < end; r++) {
+        most = dpari_most(most, dpari_blocks_own_bytes(move, r));
+    }
+    move->dense = (unsigned char *)dpari_object_alloc(move->blocks->head.comm, most);
+    if (!move->dense) {
+        return dpari_say(DPAR_E_MEMORY, why, "blocks gather or scatter: no memory for %ld bytes",
+                         most);
+    }
+    return DPAR_OK;
+}
+
+/* Gathers or scatters. */
+static DPARI_COLD dpar_status dpari_blocks_move_whole(dpar_blocks *blocks,
+                                                      const dpar_blocks_array *array, void *whole,
+                                                      int32_t back)
+{
+    dpari_blocks_whole move;
+    dpar_comm *comm;
+    dpar_why *why;
+    dpar_status status;
+    int32_t first, end, r;
+    if (!blocks) {
+        return DPAR_E_ARG;
+    }
+    comm = blocks->comm;
+    why = dpari_why_of(comm, NULL);
+    first = comm->rank;
+    end = first > 0 ? first + 1 : comm->size;
+    dpari_zero(&move, sizeof move);
+    move.blocks = dpari_blocks_of(blocks);
+    move.array = dpari_blocks_array_of(array);
+    move.whole = (unsigned char *)whole;
+    move.back = back;
+    status = dpari_blocks_prepare_whole(&move, first, end, why);
+    status = dpari_agree_on(comm, status, "blocks", dpari_blocks_whole_state, &move, why);
+    for (r = first; r < end && status == DPAR_OK; r++) {
+        status = dpari_blocks_move_rank(&move, r);
+    }
+    dpari_object_release(move.dense);
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_gather(dpar_blocks *blocks, dpar_blocks_array *array,
+                                                   void *whole)
+{
+    return dpari_blocks_move_whole(blocks, array, whole, 0);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_scatter(dpar_blocks *blocks, dpar_blocks_array *array,
+                                                    const void *whole)
+{
+    return dpari_blocks_move_whole(blocks, array, (void *)(uintptr_t)whole, 1);
+}
+
+/* ==== blocks/blocks_move.c ==== */
+
+/* Gives blocks to other ranks. All ranks send their weights, rank 0 decides and sends the new
+ * owners, and then each block of each array is one message, or a copy if it stays. The old arrays
+ * remain as they are until everything has arrived. */
+
+/* A move in progress. */
+typedef struct dpari_blocks_mover {
+    dpari_blocks *blocks;
+    const dpar_blocks_move_desc *desc;
+    dpar_blocks_rebalance_result result;
+    void *memory;          /* of what follows, except for `block` */
+    double *weight;        /* [total] of all blocks */
+    unsigned char *exists; /* [total] */
+    int32_t *owner, *slot; /* [total] new ones */
+    void *scratch;         /* for blocks_owner.h */
+    dpar_call *call;       /* [old and new blocks of this rank] */
+    dpar_work *work;
+    dpar_block *block; /* [count] this rank's new blocks */
+    int32_t count;
+} dpari_blocks_mover;
+
+static DPARI_COLD void dpari_blocks_move_state(dpari_facts *facts, const void *given)
+{
+    const dpari_blocks_mover *move = (const dpari_blocks_mover *)given;
+    const dpar_blocks_move_desc *desc = move->desc;
+    const dpari_blocks_array *array;
+    uint64_t hash = 1;
+    int32_t i;
+    for (array = move->blocks->arrays, i = 0; array; array = array->next) {
+        dpari_fact(facts, "shape of array # (counted from the newest)", i++, array->shape->number);
+    }
+    dpari_fact(facts, "steps", 0, desc->steps);
+    dpari_fact_real(facts, "seconds_per_byte", 0, desc->seconds_per_byte);
+    dpari_fact_real(facts, "seconds", 0, desc->seconds);
+    dpari_fact_real(facts, "seconds_per_weight", 0, desc->seconds_per_weight);
+    dpari_fact_real(facts, "threshold", 0, desc->threshold);
+    for (i = 0; i < move->blocks->head.total && desc->owner; i++) {
+        hash = dpari_hash(hash, move->blocks->owner[i] < 0 ? -1 : desc->owner[i]);
+    }
+    dpari_fact_hash(facts, "owner", 0, desc->owner ? hash : 0);
+}
+
+/* Checks a call, and allocates what does not depend on the new owners. Local. */
+static DPARI_COLD dpar_status dpari_blocks_begin_move(dpari_blocks_mover *move, dpar_why *why)
+{
+    const dpari_blocks *blocks = move->blocks;
+    const dpari_blocks_array *array;
+    const int64_t total = blocks->head.total;
+    dpar_blocks_assign_desc assign;
+    int32_t pass, i;
+    dpari_room room = dpari_room_of(NULL);
+    if (!move->desc) {
+        return dpari_wrong(why, "dpar_blocks_move: desc is NULL");
+    }
+    if (blocks->in_use > 0) {
+        return dpari_wrong(why, "dpar_blocks_move: %d exchanges have not ended", blocks->in_use);
+    }
+    for (array = blocks->arrays; array; array = array->next) {
+        if (!array->memory) {
+            return dpari_wrong(why,
+                               "dpar_blocks_move: an array is attached; free its handle before "
+                               "blocks move, and attach it again afterwards");
+        }
+    }
+    if (!move->desc->weight && !move->desc->owner && blocks->head.count > 0) {
+        return dpari_wrong(why, "dpar_blocks_move: weight and owner are both NULL");
+    }
+    for (i = 0; i < blocks->head.total && move->desc->owner; i++) {
+        if (blocks->owner[i] >= 0 &&
+            (move->desc->owner[i] < 0 || move->desc->owner[i] >= blocks->head.comm->size)) {
+            return dpari_wrong(why,
+                               "dpar_blocks_move: owner of block %d is %d, but must be 0 to %d", i,
+                               move->desc->owner[i], blocks->head.comm->size - 1);
+        }
+    }
+    dpari_blocks_set_assign(blocks, &assign);
+    for (pass = 0; pass < 2; pass++) {
+        move->weight = (double *)dpari_room_take(&room, total, sizeof *move->weight);
+        move->owner = (int32_t *)dpari_room_take(&room, total, sizeof *move->owner);
+        move->slot = (int32_t *)dpari_room_take(&room, total, sizeof *move->slot);
+        move->scratch = dpari_room_take(&room, assign.bytes, 1);
+        move->exists = (unsigned char *)dpari_room_take(&room, total, 1);
+        if (pass == 0) {
+            move->memory = dpari_object_alloc(blocks->head.comm, room.used);
+            if (!move->memory) {
+                return dpari_say(DPAR_E_MEMORY, why, "dpar_blocks_move: no memory for %ld bytes",
+                                 room.used);
+            }
+            room = dpari_room_of(move->memory);
+        }
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        dpar_block block;
+        int32_t d;
+        move->exists[i] = blocks->owner[i] >= 0;
+        dpari_blocks_describe(blocks, i, &block);
+        if (blocks->owner[i] != blocks->head.comm->rank) {
+            continue;
+        }
+        move->weight[i] = move->desc->weight ? move->desc->weight[blocks->slot[i]] : 1.0;
+        for (d = 0; d < blocks->head.dims && !move->desc->weight; d++) {
+            move->weight[i] *= (double)block.count[d];
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Decides about the new owners. Only rank 0 calls it. */
+static DPARI_COLD dpar_status dpari_blocks_decide(dpari_blocks_mover *move, dpar_why *why)
+{
+    const dpari_blocks *blocks = move->blocks;
+    const dpar_blocks_move_desc *desc = move->desc;
+    dpar_blocks_rebalance_result *result = &move->result;
+    dpar_blocks_assign_desc assign;
+    dpar_blocks_rebalance_desc change;
+    const dpari_blocks_array *array;
+    dpar_status status;
+    int32_t i;
+    dpari_blocks_set_assign(blocks, &assign);
+    assign.order = blocks->order;
+    assign.exists = move->exists;
+    assign.weight = move->weight;
+    assign.memory = move->scratch;
+    dpari_zero(&change, sizeof change);
+    for (array = blocks->arrays; array; array = array->next) {
+        change.block_bytes += array->shape->bytes;
+    }
+    if (!desc->owner) {
+        change.blocks = &assign;
+        change.owner = blocks->owner;
+        change.steps = desc->steps;
+        change.seconds_per_byte = desc->seconds_per_byte;
+        change.seconds = desc->seconds;
+        change.seconds_per_weight = desc->seconds_per_weight;
+        change.threshold = desc->threshold;
+        return dpar_blocks_rebalance(&change, move->owner, result, why);
+    }
+    for (i = 0; i < blocks->head.total; i++) {
+        move->owner[i] = move->exists[i] ? desc->owner[i] : -1;
+        result->blocks_moved += move->owner[i] != blocks->owner[i];
+    }
+    result->bytes_moved = result->blocks_moved * change.block_bytes;
+    result->pays = result->blocks_moved > 0;
+    status = dpar_blocks_measure(&assign, blocks->owner, &result->before, why);
+    return status == DPAR_OK ? dpar_blocks_measure(&assign, move->owner, &result->after, why)
+                             : status;
+}
+
+/* Gives rank 0's decision to all ranks. Collective. */
+static DPARI_COLD dpar_status dpari_blocks_share_decision(dpari_blocks_mover *move, dpar_why *why)
+{
+    dpar_comm *comm = move->blocks->head.comm;
+    const int64_t total = move->blocks->head.total;
+    dpar_status status =
+        dpar_all_reduce(comm, move->weight, move->weight, total, DPAR_F64, DPAR_SUM, NULL);
+    if (status == DPAR_OK) {
+        status = comm->rank == 0 ? dpari_blocks_decide(move, why) : DPAR_OK;
+        status = dpari_agree(comm, status, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpar_broadcast(comm, move->owner, total, DPAR_I32, 0, NULL);
+    }
+    if (status == DPAR_OK) {
+        status =
+            dpar_broadcast(comm, &move->result, (int64_t)sizeof move->result, DPAR_U8, 0, NULL);
+    }
+    return status;
+}
+
+/* Allocates the new arrays and lists. Local. */
+static DPARI_COLD dpar_status dpari_blocks_alloc_move(dpari_blocks_mover *move, dpar_why *why)
+{
+    dpari_blocks *blocks = move->blocks;
+    dpar_comm *comm = blocks->head.comm;
+    dpari_blocks_array *array;
+    dpar_status status =
+        dpari_blocks_list_own(blocks, move->owner, move->slot, &move->block, &move->count, why);
+    const int64_t calls = (int64_t)blocks->head.count + move->count + 1;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    move->call = (dpar_call *)dpari_object_alloc(comm, calls * (int64_t)sizeof *move->call);
+    move->work = (dpar_work *)dpari_object_alloc(comm, calls * (int64_t)sizeof *move->work);
+    if (!move->call || !move->work) {
+        return dpari_say(DPAR_E_MEMORY, why, "dpar_blocks_move: no memory for %ld messages", calls);
+    }
+    for (array = blocks->arrays; array; array = array->next) {
+        void *memory = NULL;
+        int32_t i;
+        status = dpar_comm_alloc(comm, dpari_most(move->count * array->shape->bytes, 1), &memory);
+        if (status != DPAR_OK) {
+            return dpari_repeat(status, why, comm->why.text);
+        }
+        array->next_memory = (unsigned char *)memory;
+        array->next_block =
+            (void **)dpari_object_alloc(comm, (move->count + 1) * (int64_t)sizeof(void *));
+        if (!array->next_block) {
+            return dpari_say(DPAR_E_MEMORY, why, "dpar_blocks_move: no memory for a table");
+        }
+        for (i = 0; i < move->count; i++) {
+            array->next_block[i] =
+                array->next_memory + i * array->shape->bytes + array->shape->origin;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Sends the blocks of an array, or copies those that stay. Messages between two ranks are in the
+ * order of blocks. Collective. */
+static DPARI_COLD dpar_status dpari_blocks_send_blocks(const dpari_blocks_mover *move,
+                                                       const dpari_blocks_array *array)
+{
+    const dpari_blocks *blocks = move->blocks;
+    dpar_comm *comm = blocks->head.comm;
+    const int64_t bytes = array->shape->bytes;
+    int32_t i, n = 0;
+    dpar_status status;
+    for (i = 0; i < blocks->head.total; i++) {
+        const int gives = blocks->owner[i] == comm->rank, takes = move->owner[i] == comm->rank;
+        unsigned char *from = array->memory + blocks->slot[i] * bytes;
+        unsigned char *to = array->next_memory + move->slot[i] * bytes;
+        dpar_call *call = &move->call[n];
+        if (gives && takes) {
+            dpari_kern_copy(to, from, bytes, 0);
+        } else if (gives || takes) {
+            dpari_zero(call, sizeof *call);
+            call->kind = gives ? DPAR_CALL_SEND : DPAR_CALL_RECV;
+            call->type = DPAR_U8;
+            call->root = gives ? move->owner[i] : blocks->owner[i];
+            call->count = bytes;
+            call->in = gives ? from : NULL;
+            call->out = gives ? NULL : to;
+            n++;
+        }
+    }
+    status = n > 0 ? dpar_batch(comm, move->call, n, move->work) : DPAR_OK;
+    return status == DPAR_OK && n > 0 ? dpar_wait_all(move->work, n) : status;
+}
+
+/* Replaces the owners and arrays by the new ones, which are then the ones to release. */
+static DPARI_COLD void dpari_blocks_commit(dpari_blocks_mover *move)
+{
+    dpari_blocks *blocks = move->blocks;
+    dpar_block *block = blocks->block;
+    dpari_blocks_array *array;
+    int32_t i;
+    for (i = 0; i < blocks->head.total; i++) {
+        blocks->owner[i] = move->owner[i];
+        blocks->slot[i] = move->slot[i];
+    }
+    blocks->block = move->block;
+    blocks->head.block = move->block;
+    blocks->head.count = move->count;
+    move->block = block;
+    for (array = blocks->arrays; array; array = array->next) {
+        unsigned char *memory = array->memory;
+        void **table = array->head.block;
+        array->memory = array->next_memory;
+        array->head.block = array->next_block;
+        array->next_memory = memory;
+        array->next_block = table;
+    }
+}
+
+/* Releases everything that the move does not need any more. */
+static DPARI_COLD void dpari_blocks_end_move(dpari_blocks_mover *move)
+{
+    dpari_blocks_array *array;
+    for (array = move->blocks->arrays; array; array = array->next) {
+        dpar_comm_release(move->blocks->head.comm, array->next_memory);
+        dpari_object_release(array->next_block);
+        array->next_memory = NULL;
+        array->next_block = NULL;
+    }
+    dpari_object_release(move->block);
+    dpari_object_release(move->call);
+    dpari_object_release(move->work);
+    dpari_object_release(move->memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_move(dpar_blocks *blocks,
+                                                 const dpar_blocks_move_desc *desc,
+                                                 dpar_blocks_rebalance_result *result,
+                                                 dpar_why *why)
+{
+    dpari_blocks_mover move;
+    dpari_blocks_array *array;
+    dpar_comm *comm;
+    dpar_status status;
+    if (!blocks) {
+        return dpari_wrong(why, "dpar_blocks_move: blocks is NULL");
+    }
+    comm = blocks->comm;
+    why = dpari_why_of(comm, why);
+    dpari_zero(&move, sizeof move);
+    move.blocks = dpari_blocks_of(blocks);
+    move.desc = desc;
+    status = dpari_blocks_begin_move(&move, why);
+    status = dpari_agree_on(comm, status, "dpar_blocks_move", dpari_blocks_move_state, &move, why);
+    if (status == DPAR_OK) {
+        status = dpari_blocks_share_decision(&move, why);
+    }
+    if (status == DPAR_OK && move.result.blocks_moved > 0) {
+        status = dpari_blocks_alloc_move(&move, why);
+        status = dpari_agree(comm, status, why);
+        for (array = move.blocks->arrays; array && status == DPAR_OK; array = array->next) {
+            status = dpari_blocks_send_blocks(&move, array);
+        }
+        if (status == DPAR_OK) {
+            status = dpari_blocks_free_plans(move.blocks);
+        }
+        if (status == DPAR_OK) {
+            dpari_blocks_commit(&move);
+        }
+    }
+    if (status == DPAR_OK && result) {
+        *result = move.result;
+    }
+    dpari_blocks_end_move(&move);
+    return status;
+}
+
+/* ==== blocks/blocks.c ==== */
+
+/* Makes and frees blocks and their arrays, and begins, tests and ends their exchanges. */
+
+enum { DPARI_BLOCKS_ARRAYS = 4096 }; /* the most arrays of an exchange */
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/* What the ranks compare before they use a description: the object has its cut, and the owners. */
+typedef struct dpari_blocks_given {
+    const dpar_blocks_desc *desc;
+    const dpari_blocks *blocks;
+} dpari_blocks_given;
+
+static DPARI_COLD void dpari_blocks_desc_state(dpari_facts *facts, const void *given)
+{
+    const dpari_blocks_given *of = (const dpari_blocks_given *)given;
+    const dpar_blocks_desc *desc = of->desc;
+    uint64_t owners = 1;
+    int32_t d, i;
+    dpari_fact(facts, "dims", 0, desc->dims);
+    dpari_fact(facts, "star", 0, desc->star);
+    for (d = 0; d < desc->dims; d++) {
+        dpari_fact(facts, "cells[#]", d, desc->cells[d]);
+        dpari_fact(facts, "block[#]", d, of->blocks->head.size[d]);
+        dpari_fact(facts, "halo_low[#]", d, of->blocks->low[d]);
+        dpari_fact(facts, "halo_high[#]", d, of->blocks->high[d]);
+        dpari_fact(facts, "periodic[#]", d, desc->periodic[d]);
+    }
+    dpari_fact(facts, "folds", 0, desc->folds);
+    dpari_fact(facts, "fold", 0, desc->fold);
+    dpari_fact(facts, "mirror", 0, desc->mirror);
+    dpari_fact(facts, "poles", 0, desc->poles);
+    dpari_fact(facts, "cube", 0, desc->cube);
+    for (i = 0; i < of->blocks->head.total; i++) {
+        owners = dpari_hash(owners, of->blocks->owner[i]);
+    }
+    dpari_fact_hash(facts, "owner (or exists, weight, order)", 0, owners);
+}
+
+/* Releases the object and its list of blocks. */
+static DPARI_COLD void dpari_blocks_release(dpari_blocks *blocks)
+{
+    dpari_object_release(blocks->block);
+    dpari_object_release(blocks);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_make(dpar_comm *comm, const dpar_blocks_desc *desc,
+                                                 dpar_blocks **blocks, dpar_why *why)
+{
+    dpari_blocks_given given;
+    dpari_blocks *made = NULL;
+    dpar_status status;
+    if (!comm) {
+        return dpari_wrong(why, "dpar_blocks_make: comm is NULL");
+    }
+    why = dpari_why_of(comm, why);
+    if (!desc || !blocks) {
+        status = dpari_wrong(why, "dpar_blocks_make: desc or blocks is NULL");
+    } else {
+        status = dpari_blocks_cut(comm, desc, &made, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_blocks_assign_owners(made, desc, why);
+    }
+    given.desc = desc;
+    given.blocks = made;
+    status = dpari_agree_on(comm, status, "blocks", dpari_blocks_desc_state, &given, why);
+    if (status == DPAR_OK) {
+        *blocks = &made->head;
+    } else if (made) {
+        dpari_blocks_release(made);
+    }
+    return status;
+}
+
+/* Releases an array. */
+static DPARI_COLD void dpari_blocks_release_array(dpari_blocks_array *array)
+{
+    dpar_comm_release(array->head.blocks->comm, array->memory);
+    dpari_object_release(array->head.block);
+    dpari_object_release(array);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_free(dpar_blocks *blocks)
+{
+    dpari_blocks *of = dpari_blocks_of(blocks);
+    dpar_status status;
+    if (!blocks) {
+        return DPAR_OK;
+    }
+    if (of->in_use > 0 && blocks->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(blocks->comm,
+                                "dpar_blocks_free: %d exchanges have not ended; call "
+                                "dpar_blocks_end first",
+                                of->in_use);
+    }
+    status = dpari_blocks_free_plans(of);
+    while (of->arrays) {
+        dpari_blocks_array *array = of->arrays;
+        of->arrays = array->next;
+        dpari_blocks_release_array(array);
+    }
+    while (of->shapes) {
+        dpari_blocks_shape *shape = of->shapes;
+        of->shapes = shape->next;
+        dpari_object_release(shape);
+    }
+    dpari_blocks_release(of);
+    return status;
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+/* Lists what ranks must pass equally to make an array. */
+static DPARI_COLD void dpari_blocks_shape_state(dpari_facts *facts, const void *given)
+{
+    const dpari_blocks_shape *shape = (const dpari_blocks_shape *)given;
+    const dpar_blocks_field *field = &shape->field;
+    int32_t d;
+    dpari_fact(facts, "attached", 0, shape->attached);
+    dpari_fact(facts, "strides", 0, shape->strided);
+    dpari_fact_type(facts, "type", 0, shape->type);
+    dpari_fact(facts, "components", 0, field->components);
+    dpari_fact(facts, "planes", 0, field->planes);
+    dpari_fact(facts, "order", 0, field->order);
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        dpari_fact(facts, "location[#]", d, field->location[d]);
+    }
+    dpari_fact(facts, "vector", 0, field->vector);
+    dpari_fact(facts, "on_row", 0, field->on_row);
+    dpari_fact(facts, "shift", 0, field->shift);
+    dpari_fact(facts, "pole_rows", 0, field->pole_rows);
+}
+
+/* Finds the shape among those that are known, or adds it. All ranks have agreed on it, and have the
+ * same shapes. Strides of attached arrays may differ between ranks, so that an array with strides
+ * of its own is always a new shape. */
+static DPARI_COLD const dpari_blocks_shape *dpari_blocks_find_shape(dpari_blocks *blocks,
+                                                                    dpari_blocks_shape *shape)
+{
+    const uint64_t hash = dpari_facts_hash("blocks", dpari_blocks_shape_state, shape);
+    dpari_blocks_shape *known;
+    for (known = blocks->shapes; known; known = known->next) {
+        if (!shape->strided &&
+            dpari_facts_hash("blocks", dpari_blocks_shape_state, known) == hash) {
+            return known;
+        }
+    }
+    known = (dpari_blocks_shape *)dpari_object_alloc(blocks->head.comm, (int64_t)sizeof *known);
+    if (known) {
+        *known = *shape;
+        known->number = blocks->shapes_known;
+        known->next = blocks->shapes;
+    }
+    return known;
+}
+
+/* Sets the addresses of an array's blocks, which are in one allocation or given. */
+static DPARI_COLD void dpari_blocks_set_addresses(dpari_blocks_array *array, void *const *block)
+{
+    const dpari_blocks_shape *shape = array->shape;
+    int32_t i;
+    for (i = 0; i < array->head.blocks->count; i++) {
+        array->head.block[i] = block ? block[i] : array->memory + i * shape->bytes + shape->origin;
+    }
+}
+
+/* Allocates an array of a shape. block: NULL to allocate its memory too. Local. */
+static DPARI_COLD dpar_status dpari_blocks_new_array(dpari_blocks *blocks,
+                                                     const dpari_blocks_shape *shape,
+                                                     void *const *block, dpari_blocks_array **made,
+                                                     dpar_why *why)
+{
+    dpar_comm *comm = blocks->head.comm;
+    const int64_t count = blocks->head.count;
+    void *memory = NULL;
+    dpari_blocks_array *array =
+        (dpari_blocks_array *)dpari_object_alloc(comm, (int64_t)sizeof *array);
+    void **table = (void **)dpari_object_alloc(comm, (count + 1) * (int64_t)sizeof *table);
+    int32_t d;
+    if (!array || !shape || !table) {
+        dpari_object_release(table);
+        dpari_object_release(array);
+        return dpari_say(DPAR_E_MEMORY, why, "blocks: no memory for the table of an array");
+    }
+    array->head.blocks = &blocks->head;
+    array->head.type = shape->type;
+    array->head.components = shape->field.components;
+    array->head.component_stride = shape->field.component_stride;
+    array->head.block = table;
+    for (d = 0; d < blocks->head.dims; d++) {
+        array->head.stride[d] = shape->field.stride[d];
+    }
+    array->shape = shape;
+    *made = array;
+    if (!shape->attached) {
+        const dpar_status status =
+            dpar_comm_alloc(comm, dpari_most(count * shape->bytes, 1), &memory);
+        if (status != DPAR_OK) {
+            return dpari_repeat(status, why, comm->why.text);
+        }
+        array->memory = (unsigned char *)memory;
+    }
+    dpari_blocks_set_addresses(array, block);
+    return DPAR_OK;
+}
+
+/* Checks the addresses of blocks to be attached. */
+static DPARI_COLD dpar_status dpari_blocks_check_addresses(const dpar_blocks *blocks,
+                                                           void *const *block, int32_t type,
+                                                           dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < blocks->count; i++) {
+        if (!block || !block[i] || (uintptr_t)block[i] % (uintptr_t)dpar_type_bytes(type) != 0) {
+            return dpari_wrong(why,
+                               "dpar_blocks_attach: the address of block %d of %d is NULL or not "
+                               "aligned to type %s",
+                               i, blocks->count, dpar_type_name(type));
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Makes an array or attaches one. */
+static DPARI_COLD dpar_status dpari_blocks_add_array(dpar_blocks *handle, void *const *block,
+                                                     int32_t attached, int32_t type,
+                                                     const dpar_blocks_field *field,
+                                                     dpar_blocks_array **array, dpar_why *why)
+{
+    dpari_blocks *blocks = dpari_blocks_of(handle);
+    dpari_blocks_array *made = NULL;
+    const dpari_blocks_shape *known = NULL;
+    dpari_blocks_shape shape;
+    dpar_comm *comm;
+    dpar_status status;
+    if (!handle) {
+        return dpari_wrong(why, "blocks array: blocks is NULL");
+    }
+    comm = handle->comm;
+    why = dpari_why_of(comm, why);
+    if (!array) {
+        status = dpari_wrong(why, "blocks array: array is NULL");
+    } else {
+        status = dpari_blocks_set_shape(blocks, type, field, attached, &shape, why);
+    }
+    if (status == DPAR_OK && attached) {
+        status = dpari_blocks_check_addresses(handle, block, type, why);
+    }
+    status = dpari_agree_on(comm, status, "blocks array", dpari_blocks_shape_state, &shape, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    known = dpari_blocks_find_shape(blocks, &shape);
+    status = dpari_blocks_new_array(blocks, known, block, &made, why);
+    status = dpari_agree_on(comm, status, "blocks array", NULL, NULL, why);
+    if (known && known->number == blocks->shapes_known) { /* it is new */
+        if (status == DPAR_OK) {
+            blocks->shapes = (dpari_blocks_shape *)(uintptr_t)known;
+            blocks->shapes_known++;
+        } else {
+            dpari_object_release((void *)(uintptr_t)known);
+        }
+    }
+    if (status == DPAR_OK) {
+        made->next = blocks->arrays;
+        blocks->arrays = made;
+        *array = &made->head;
+    } else if (made) {
+        dpari_blocks_release_array(made);
+    }
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_array_make(dpar_blocks *blocks, int32_t type,
+                                                       const dpar_blocks_field *field,
+                                                       dpar_blocks_array **array, dpar_why *why)
+{
+    return dpari_blocks_add_array(blocks, NULL, 0, type, field, array, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_attach(dpar_blocks *blocks, void *const *block,
+                                                   int32_t type, const dpar_blocks_field *field,
+                                                   dpar_blocks_array **array, dpar_why *why)
+{
+    return dpari_blocks_add_array(blocks, block, 1, type, field, array, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_blocks_array_free(dpar_blocks_array *array)
+{
+    dpari_blocks_array *of = dpari_blocks_array_of(array);
+    dpari_blocks_array **at;
+    if (!array) {
+        return DPAR_OK;
+    }
+    if (of->plan && array->blocks->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(array->blocks->comm, "dpar_blocks_array_free: an exchange of the "
+                                                     "array has not ended; call dpar_blocks_end "
+                                                     "first");
+    }
+    at = &dpari_blocks_of(array->blocks)->arrays;
+    while (*at != of) {
+        at = &(*at)->next;
+    }
+    *at = of->next;
+    dpari_blocks_release_array(of);
+    return DPAR_OK;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Checks the arrays of an exchange. */
+static dpar_status dpari_blocks_check(dpari_blocks *blocks, dpar_blocks_array *const *arrays,
+                                      int32_t count, int32_t op)
+{
+    dpar_comm *comm = blocks->head.comm;
+    int32_t i;
+    if (!arrays || count < 1 || count > DPARI_BLOCKS_ARRAYS) {
+        return dpari_comm_wrong(comm, "blocks exchange: %d arrays, but 1 to %d are allowed",
+                                arrays ? count : 0, (int32_t)DPARI_BLOCKS_ARRAYS);
+    }
+    blocks->stamp++;
+    for (i = 0; i < count; i++) {
+        dpari_blocks_array *array = dpari_blocks_array_of(arrays[i]);
+        if (!array || array->head.blocks != &blocks->head) {
+            return dpari_comm_wrong(
+                comm, "blocks exchange: array %d of %d is NULL or of other blocks", i, count);
+        }
+        if (array->plan || array->stamp == blocks->stamp) {
+            return dpari_comm_wrong(comm,
+                                    array->plan ? "blocks exchange: an exchange of array %d of %d "
+                                                  "has not ended; call dpar_blocks_end first"
+                                                : "blocks exchange: array %d of %d is twice in "
+                                                  "the list",
+                                    i, count);
+        }
+        array->stamp = blocks->stamp;
+        if (op != DPAR_COPY && !dpari_type_can_reduce(array->head.type)) {
+            return dpari_comm_wrong(comm,
+                                    "dpar_blocks_reduce: array %d has type %s, which cannot "
+                                    "be combined",
+                                    i, dpar_type_name(array->head.type));
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Marks the end of an exchange. */
+static void dpari_blocks_mark_ended(dpari_blocks *blocks, dpari_blocks_plan *plan)
+{
+    int32_t i;
+    for (i = 0; i < plan->arrays; i++) {
+        plan->array[i]->plan = NULL;
+    }
+    plan->in_use = 0;
+    blocks->in_use--;
+}
+
+/* Begins an exchange or an adjoint. */
+static dpar_status dpari_blocks_begin_op(dpar_blocks *handle, dpar_blocks_array *const *arrays,
+                                         int32_t count, int32_t op)
+{
+    dpari_blocks *blocks = dpari_blocks_of(handle);
+    dpari_blocks_plan *plan = NULL;
+    dpar_status status;
+    int32_t i;
+    if (!handle) {
+        return DPAR_E_ARG;
+    }
+    if (handle->comm->status != DPAR_OK) {
+        return handle->comm->status;
+    }
+    status = dpari_blocks_check(blocks, arrays, count, op);
+    if (status == DPAR_OK) {
+        status = dpari_blocks_find_plan(blocks, arrays, count, op, &plan);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_exchange_may_begin(&plan->x);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < count; i++) {
+        plan->array[i] = dpari_blocks_array_of(arrays[i]);
+        plan->array[i]->plan = plan;
+    }
+    plan->in_use = 1;
+    blocks->in_use++;
+    status = dpari_exchange_begin(&plan->x, op, (uint64_t)plan->number * (DPARI_EXCHANGE_OP + 1));
+    if (status != DPAR_OK) {
+        dpari_blocks_mark_ended(blocks, plan);
+    }
+    return status;
+}
+
+DPAR_API dpar_status dpar_blocks_begin(dpar_blocks *blocks, dpar_blocks_array *const *arrays,
+                                       int32_t count)
+{
+    return dpari_blocks_begin_op(blocks, arrays, count, DPAR_COPY);
+}
+
+/* Returns the plan of the exchange in which an array takes part, or NULL. */
+static dpari_blocks_plan *dpari_blocks_plan_of(const dpar_blocks *blocks,
+                                               const dpar_blocks_array *array)
+{
+    return blocks && array && array->blocks == blocks ? dpari_blocks_array_of(array)->plan : NULL;
+}
+
+DPAR_API dpar_status dpar_blocks_test(dpar_blocks *blocks, dpar_blocks_array *array)
+{
+    dpari_blocks_plan *plan = dpari_blocks_plan_of(blocks, array);
+    if (!blocks || !array || array->blocks != blocks) {
+        return DPAR_E_ARG;
+    }
+    return plan ? dpari_exchange_advance(&plan->x, 0) : blocks->comm->status;
+}
+
+DPAR_API dpar_status dpar_blocks_end(dpar_blocks *blocks, dpar_blocks_array *array)
+{
+    dpari_blocks_plan *plan = dpari_blocks_plan_of(blocks, array);
+    dpar_status status;
+    if (!blocks || !array || array->blocks != blocks) {
+        return DPAR_E_ARG;
+    }
+    if (!plan) {
+        return blocks->comm->status;
+    }
+    status = dpari_exchange_advance(&plan->x, 1);
+    if (status == DPAR_OK) {
+        dpari_blocks_clear(plan);
+    }
+    dpari_blocks_mark_ended(dpari_blocks_of(blocks), plan);
+    return status;
+}
+
+DPAR_API dpar_status dpar_blocks_exchange_many(dpar_blocks *blocks,
+                                               dpar_blocks_array *const *arrays, int32_t count)
+{
+    const dpar_status status = dpari_blocks_begin_op(blocks, arrays, count, DPAR_COPY);
+    return status == DPAR_OK ? dpar_blocks_end(blocks, arrays[0]) : status;
+}
+
+DPAR_API dpar_status dpar_blocks_exchange(dpar_blocks *blocks, dpar_blocks_array *array)
+{
+    return dpar_blocks_exchange_many(blocks, &array, 1);
+}
+
+DPAR_API dpar_status dpar_blocks_reduce(dpar_blocks *blocks, dpar_blocks_array *const *arrays,
+                                        int32_t count, int32_t op)
+{
+    dpar_status status;
+    if (blocks && op != DPAR_SUM && op != DPAR_MIN && op != DPAR_MAX) {
+        return dpari_comm_wrong(blocks->comm,
+                                "dpar_blocks_reduce: op is %d, but must be DPAR_SUM, "
+                                "DPAR_MIN or DPAR_MAX",
+                                op);
+    }
+    status = dpari_blocks_begin_op(blocks, arrays, count, op);
+    return status == DPAR_OK ? dpar_blocks_end(blocks, arrays[0]) : status;
 }
 
 #endif /* DPAR_BLOCKS_IMPLEMENTATION */

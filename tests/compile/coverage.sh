@@ -65,7 +65,7 @@ fi
 # Runs the tests of all folders, as listed in tests/list.
 in_pairs part $headers
 try ar rc "$work/dpar.a" "$work"/o/*.o
-: "${COVERAGE:=index schedule cost host comm halo points particles pencil exact train spatial debug}"
+: "${COVERAGE:=index schedule cost host comm halo points particles pencil blocks exact train spatial debug}"
 for folder in $COVERAGE; do
     case $folder in index) in_pairs unit tests/base/*.c ;; esac
     in_pairs unit $(ls tests/$folder/*.c 2> /dev/null)

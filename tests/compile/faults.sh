@@ -6,7 +6,7 @@
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
 flags='-g1 -O1 -D_GNU_SOURCE'
-programs='collectives messages several teams errors mismatch exchange exchange_faults halo_exchange halo_oracle halo_more halo_cgrid points points_part points_lists points_move neighbours particles particles_errors pencil exact_ranks spatial ddp fsdp tensor sequence ulysses window_attention expert pipeline'
+programs='collectives messages several teams errors mismatch exchange exchange_faults halo_exchange halo_oracle halo_more halo_cgrid points points_part points_lists points_move neighbours particles particles_errors pencil blocks exact_ranks spatial ddp fsdp tensor sequence ulysses window_attention expert pipeline'
 rounds=${FAULT_ROUNDS:-1000}
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
 
@@ -27,7 +27,7 @@ words() {
     ddp:thread | fsdp:thread | sequence:thread | ulysses:thread | window_attention:thread | expert:thread | pipeline:thread) echo 'threads 3' ;;
     sequence:* | ulysses:* | window_attention:* | expert:* | pipeline:*) echo "$2 3" ;;
     ddp:* | fsdp:*) echo "$2 2" ;;
-    exchange:* | exchange_faults:* | halo_cgrid:* | points:* | points_part:* | points_lists:* | points_move:* | neighbours:* | particles:* | particles_errors:* | pencil:* | exact_ranks:* | spatial:* | teams:*) echo "$2 2" ;;
+    exchange:* | blocks:* | exchange_faults:* | halo_cgrid:* | points:* | points_part:* | points_lists:* | points_move:* | neighbours:* | particles:* | particles_errors:* | pencil:* | exact_ranks:* | spatial:* | teams:*) echo "$2 2" ;;
     *:thread) echo 'threads 2-3' ;;
     *:processes) echo 'processes 1-4' ;;
     *:threads) echo 'threads 1-3' ;;

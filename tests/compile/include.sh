@@ -65,7 +65,7 @@ units() {
     try $CC -O0 -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" main.c every.o -x c whole.c -o whole && try ./whole
     include dpar_train dpar_debug > lower.c
     printf '#define DPAR_INDEX_IMPLEMENTATION\n#define DPAR_COMM_IMPLEMENTATION\n#define DPAR_HALO_IMPLEMENTATION\n' | cat - lower.c > some.c
-    printf '#define DPAR_SCHEDULE_IMPLEMENTATION\n#define DPAR_COST_IMPLEMENTATION\n#define DPAR_TRAIN_IMPLEMENTATION\n#define DPAR_SPATIAL_IMPLEMENTATION\n#define DPAR_DEBUG_IMPLEMENTATION\n#define DPAR_POINTS_IMPLEMENTATION\n#define DPAR_PARTICLES_IMPLEMENTATION\n#define DPAR_PENCIL_IMPLEMENTATION\n#define DPAR_EXACT_IMPLEMENTATION\n' > rest.c
+    printf '#define DPAR_SCHEDULE_IMPLEMENTATION\n#define DPAR_COST_IMPLEMENTATION\n#define DPAR_TRAIN_IMPLEMENTATION\n#define DPAR_SPATIAL_IMPLEMENTATION\n#define DPAR_DEBUG_IMPLEMENTATION\n#define DPAR_POINTS_IMPLEMENTATION\n#define DPAR_PARTICLES_IMPLEMENTATION\n#define DPAR_PENCIL_IMPLEMENTATION\n#define DPAR_BLOCKS_IMPLEMENTATION\n#define DPAR_EXACT_IMPLEMENTATION\n' > rest.c
     include $headers >> rest.c
     try $CC -O0 -I"$DPAR_DIR" main.c every.o some.c rest.c -o halves && try ./halves
 }

@@ -35,11 +35,11 @@ host index base
 comm host index base
 exchange comm host index base
 halo exchange comm host index base
-blocks halo exchange comm host index base
 points exchange comm host index base
 particles exchange comm host index base
 pencil exchange comm host index base
 exact halo points exchange comm host index base
+blocks exchange comm host index base
 train schedule comm host index base
 spatial halo exchange train schedule comm host index base
 debug halo exchange comm host index base

@@ -60,7 +60,7 @@ some=$(half_of $(some_of collectives:processes collectives:processes:19-20 messa
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
     halo_cgrid:processes:1-6 halo_cgrid:threads:2))
-whole=$(half_of $(some_of p2p teams types move spatial halo_exchange grid halo_more points points_part points_lists points_move neighbours particles particles_errors pencil exact_ranks halo_check doctor_ranks ddp fsdp tensor sequence ulysses window_attention \
+whole=$(half_of $(some_of p2p teams types move spatial halo_exchange grid halo_more points points_part points_lists points_move neighbours particles particles_errors pencil blocks exact_ranks halo_check doctor_ranks ddp fsdp tensor sequence ulysses window_attention \
     expert pipeline gpt wire))
 # only what this part runs; the last two are used below in every part
 in_pairs build $(printf '%s\n' $some $whole example large halo_exchange | sed 's/:.*//' | sort -u)
