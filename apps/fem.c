@@ -28,14 +28,20 @@
  *   solve      one such sum and two all-reduces an iteration. All vectors include their ghosts, and
  *              every rank computes the same for a copy as its owner does
  *
- * What is the same on any number of ranks: the mesh, and all results but for rounding. Sums at
- * nodes between ranks, and dot products, are added in another order; the error differs by 1e-7 of
- * itself at most, the number of iterations by one or two. With one number of ranks all bits are the
- * same in every run.
+ * What is the same on any number of ranks: the mesh, and all results but for rounding. Dot products
+ * are exact (dpar_exact.h), but sums at nodes between ranks are added in another order; the error
+ * differs by 1e-7 of itself at most, the number of iterations by one or two. With one number of
+ * ranks all bits are the same in every run.
+ *
+ * With --exact all bits are the same on any number of ranks. Matrix entries and vectors are then
+ * cut into slices of so few bits that all products and sums of slices are exact
+ * (`multiply_slices`), which makes their order irrelevant. Do not compile that with -ffast-math.
  *
  * Exit code: 0 second order, 1 not, or an error, 2 bad input (one message on stderr). */
 #include "dpar_cost.h"
 #include "dpar_points.h"
+
+#include "dpar_exact.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 #endif
@@ -48,7 +54,7 @@ static const char program[] = "fem";
 static const char help[] =
     "fem: finite elements on an unstructured mesh of a cube, domain-parallel\n"
     "\n"
-    "  fem [--cells N] [--meshes K] [--tolerance T] [--traffic] [--ranks N]\n"
+    "  fem [--cells N] [--meshes K] [--tolerance T] [--traffic] [--exact] [--ranks N]\n"
     "  mpirun -np N fem ...    built with -DUSE_MPI\n"
     "\n"
     "  --cells      cells along an edge of the finest mesh, each of six tetrahedra\n"
@@ -57,6 +63,7 @@ static const char help[] =
     "  --tolerance  of the residual, times the first (default 1e-11)\n"
     "  --traffic    who sends what to whom on the finest mesh, how long an exchange\n"
     "               takes, and what the planner's formula says\n"
+    "  --exact      the same bits on any number of ranks, and all digits of the error\n"
     "  --ranks      1 to 64 (default 1)\n"
     "\n"
     "Prints a line a mesh: nodes, tetrahedra, the share of ghosts, the most elements of a\n"
@@ -72,10 +79,10 @@ static const char help[] =
 
 #include "start.h"
 
-enum { CORNERS = 4, RANKS = 64, MESHES = 7 };
+enum { CORNERS = 4, RANKS = 64, MESHES = 7, SLICES = 4 };
 
 typedef struct request {
-    int cells, meshes, ranks, traffic;
+    int cells, meshes, ranks, traffic, exact;
     double tolerance;
 } request;
 
@@ -96,6 +103,9 @@ typedef struct fem {
     int64_t *begin;     /* [local + 1] matrix by rows, of own elements alone */
     int32_t *column;
     double *value;
+    double *low;    /* with --exact: the low slices of the matrix; `value` has the high ones */
+    double *slices; /* [local][SLICES] sums of products of slices */
+    double entry_most, load_most; /* powers of 2 above sums of entries and of right-hand sides */
     double *solution, *right_side, *diagonal, *residual, *direction, *product; /* [local] */
     unsigned char *fixed; /* [local] on the cube's surface: x is known */
     int32_t iterations;
@@ -118,17 +128,6 @@ static double source(const double *point)
     const double x = point[0], y = point[1], z = point[2];
     const double a = x - x * x * x, b = y - y * y, c = 2.0 * z - 3.0 * z * z + z * z * z;
     return 16.0 * (6.0 * x * b * c + 2.0 * a * c + a * b * (6.0 - 6.0 * z));
-}
-
-/* Newton's square root: no -lm. */
-static double root_of(double a)
-{
-    double r = a > 1.0 ? a : 1.0;
-    int i;
-    for (i = 0; i < 80 && a > 0.0; i++) {
-        r = 0.5 * (r + a / r);
-    }
-    return a > 0.0 ? r : 0.0;
 }
 
 /* ---- the file: a mesh whose numbers say nothing about positions ------------------------------ */
@@ -421,6 +420,57 @@ static int64_t place_in(fem *part, const int64_t *end, int32_t row, int32_t colu
     return at;
 }
 
+/* An entry of an element's matrix. */
+static double entry_of(double gradient[CORNERS][3], double volume, int i, int k)
+{
+    return volume * (gradient[i][0] * gradient[k][0] + gradient[i][1] * gradient[k][1] +
+                     gradient[i][2] * gradient[k][2]);
+}
+
+/* Rounds v to a multiple of unit, a power of 2, if it is less than 2^51 of them. */
+static double rounded(double v, double unit)
+{
+    const double large = 6755399441055744.0 * unit; /* 1.5 * 2^52 */
+    return (v + large) - large;
+}
+
+/* The smallest power of 2 that is not below x, or 1 if x is 0. */
+static double power_above(double x)
+{
+    double power = 1.0;
+    while (power < x) {
+        power *= 2.0;
+    }
+    while (x > 0.0 && 0.5 * power >= x) {
+        power *= 0.5;
+    }
+    return power;
+}
+
+/* Finds the bounds of entry_most and load_most: no node has more than 32 elements, with CORNERS
+ * entries each. */
+static void bound(fem *part)
+{
+    double gradient[CORNERS][3], at[3], most[2] = {0.0, 0.0};
+    int64_t element;
+    int i;
+    for (element = 0; element < part->mesh->element_count; element++) {
+        const int32_t *corner = part->mesh->corner + CORNERS * element;
+        const double volume = gradients(part, corner, gradient);
+        for (i = 0; i < CORNERS; i++) { /* a diagonal entry is the largest of its row */
+            const double entry = entry_of(gradient, volume, i, i);
+            double load;
+            quadrature_point(part, corner, i, at);
+            load = volume * (source(at) < 0.0 ? -source(at) : source(at));
+            most[0] = entry > most[0] ? entry : most[0];
+            most[1] = load > most[1] ? load : most[1];
+        }
+    }
+    part->st = dpar_all_reduce(part->comm, most, most, 2, DPAR_F64, DPAR_MAX, NULL);
+    part->entry_most = power_above(128.0 * most[0]);
+    part->load_most = power_above(128.0 * most[1]);
+}
+
 /* Adds an element to the matrix, its diagonal and the right-hand side. */
 static void add_element(fem *part, const int32_t *corner, int64_t *end)
 {
@@ -430,19 +480,25 @@ static void add_element(fem *part, const int32_t *corner, int64_t *end)
     for (i = 0; i < CORNERS; i++) {
         for (k = 0; k < CORNERS; k++) {
             const int64_t to = place_in(part, end, corner[i], corner[k]);
-            const double entry =
-                volume * (gradient[i][0] * gradient[k][0] + gradient[i][1] * gradient[k][1] +
-                          gradient[i][2] * gradient[k][2]);
+            double entry = entry_of(gradient, volume, i, k), low = 0.0;
             if (to == end[corner[i]]) {
                 part->column[to] = corner[k];
                 end[corner[i]]++;
             }
+            if (part->low) {
+                const double high = rounded(entry, 0x1p-26 * part->entry_most);
+                low = rounded(entry - high, 0x1p-47 * part->entry_most);
+                entry = high;
+                part->low[to] += low;
+            }
             part->value[to] += entry;
-            part->diagonal[corner[i]] += i == k ? entry : 0.0;
+            part->diagonal[corner[i]] += i == k ? entry + low : 0.0;
         }
         quadrature_point(part, corner, i, at);
         for (k = 0; k < CORNERS; k++) {
-            part->right_side[corner[k]] += 0.25 * volume * share(i, k) * source(at);
+            const double load = 0.25 * volume * share(i, k) * source(at);
+            part->right_side[corner[k]] +=
+                part->low ? rounded(load, 0x1p-50 * part->load_most) : load;
         }
     }
 }
@@ -457,6 +513,9 @@ static void close_up(fem *part, const int64_t *end)
         for (k = from; k < end[row]; k++) {
             part->column[to] = part->column[k];
             part->value[to] = part->value[k];
+            if (part->low) {
+                part->low[to] = part->low[k];
+            }
             to++;
         }
     }
@@ -478,6 +537,10 @@ static void build(fem *part)
     part->begin = (int64_t *)memory(part, 8 * (part->local + 1));
     part->column = (int32_t *)memory(part, 4 * CORNERS * CORNERS * elements);
     part->value = (double *)memory(part, 8 * CORNERS * CORNERS * elements);
+    if (part->options->exact) {
+        part->low = (double *)memory(part, 8 * CORNERS * CORNERS * elements);
+        part->slices = (double *)memory(part, 8 * SLICES * part->local);
+    }
     part->fixed = (unsigned char *)memory(part, part->local);
     part->solution = vector(part);
     part->right_side = vector(part);
@@ -498,6 +561,9 @@ static void build(fem *part)
             part->fixed[i] |= part->xyz[3 * i + d] <= 0.0 || part->xyz[3 * i + d] >= 1.0;
         }
         part->solution[i] = part->fixed[i] ? exact(part->xyz + 3 * i) : 0.0;
+    }
+    if (part->options->exact) {
+        bound(part);
     }
     for (i = 0; i < elements; i++) {
         add_element(part, part->mesh->corner + CORNERS * i, end);
@@ -525,8 +591,58 @@ static void assemble(fem *part, double *first, double *second)
     }
 }
 
-/* Computes y = A x, and 0 where x is fixed. */
-static void multiply(fem *part, const double *x, double *y)
+/* Computes y = A x from slices. With a = high + low of the matrix and x = upper + lower, the sums
+ * of high * upper, high * lower, low * upper and low * lower have at most 53 bits each: in units of
+ * entry_most * the power of 2 above x,
+ *
+ *     high    multiple of 2^-26, sums at most 1        upper   multiple of 2^-26, at most 1
+ *     low     multiple of 2^-47, sums at most 2^-20    lower   multiple of 2^-50, at most 2^-27
+ *
+ * No sum rounds, neither here nor between ranks. Only the last three additions do, at the owner. */
+static void multiply_slices(fem *part, const double *x, double *y)
+{
+    double most = 0.0;
+    dpar_points_field field;
+    int64_t row, k;
+    for (row = 0; row < part->local; row++) {
+        const double size = x[row] < 0.0 ? -x[row] : x[row];
+        most = size > most ? size : most;
+    }
+    if (part->st == DPAR_OK) {
+        part->st = dpar_all_reduce(part->comm, &most, &most, 1, DPAR_F64, DPAR_MAX, NULL);
+    }
+    most = power_above(most);
+    for (row = 0; row < part->local; row++) {
+        double sum[SLICES] = {0.0, 0.0, 0.0, 0.0};
+        for (k = part->begin[row]; k < part->begin[row + 1]; k++) {
+            const double high = part->value[k], low = part->low[k], v = x[part->column[k]];
+            const double upper = rounded(v, 0x1p-26 * most);
+            const double lower = rounded(v - upper, 0x1p-50 * most);
+            sum[0] += high * upper;
+            sum[1] += high * lower;
+            sum[2] += low * upper;
+            sum[3] += low * lower;
+        }
+        memcpy(part->slices + SLICES * row, sum, sizeof sum);
+    }
+    memset(&field, 0, sizeof field);
+    field.type = DPAR_F64;
+    field.components = SLICES;
+    field.data = part->slices;
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_reduce_many(part->points, &field, 1, DPAR_SUM);
+    }
+    for (row = 0; row < part->own; row++) {
+        const double *sum = part->slices + SLICES * row;
+        y[row] = sum[0] + (sum[1] + (sum[2] + sum[3]));
+    }
+    if (part->st == DPAR_OK) {
+        part->st = dpar_points_exchange(part->points, y);
+    }
+}
+
+/* Computes y = A x in any order. */
+static void multiply_sums(fem *part, const double *x, double *y)
 {
     int64_t row, k;
     for (row = 0; row < part->local; row++) {
@@ -537,6 +653,17 @@ static void multiply(fem *part, const double *x, double *y)
         y[row] = sum;
     }
     assemble(part, y, NULL);
+}
+
+/* Computes y = A x, and 0 where x is fixed. */
+static void multiply(fem *part, const double *x, double *y)
+{
+    int64_t row;
+    if (part->low) {
+        multiply_slices(part, x, y);
+    } else {
+        multiply_sums(part, x, y);
+    }
     for (row = 0; row < part->local; row++) {
         y[row] = part->fixed[row] ? 0.0 : y[row];
     }
@@ -545,14 +672,12 @@ static void multiply(fem *part, const double *x, double *y)
 /* Computes a . b and a . c over all nodes. */
 static void dots(fem *part, const double *a, const double *b, const double *c, double *sum)
 {
-    int64_t i;
+    dpar_exact_term terms[2];
+    terms[0] = dpar_exact_dot_of(a, b, part->own, DPAR_F64);
+    terms[1] = dpar_exact_dot_of(a, c, part->own, DPAR_F64);
     sum[0] = sum[1] = 0.0;
-    for (i = 0; i < part->own; i++) {
-        sum[0] += a[i] * b[i];
-        sum[1] += a[i] * c[i];
-    }
     if (part->st == DPAR_OK) {
-        part->st = dpar_all_reduce(part->comm, sum, sum, 2, DPAR_F64, DPAR_SUM, NULL);
+        part->st = dpar_exact_many(part->comm, terms, 2, sum);
     }
 }
 
@@ -611,9 +736,11 @@ static void solve(fem *part)
 /* The norm of the error in L2. */
 static double error_of(fem *part)
 {
-    double sum[2] = {0.0, 0.0}, gradient[CORNERS][3], at[3];
+    double squares[CORNERS], gradient[CORNERS][3], at[3];
+    dpar_exact sum;
     int64_t element;
     int point, k;
+    memset(&sum, 0, sizeof sum);
     for (element = 0; part->st == DPAR_OK && element < part->mesh->element_count; element++) {
         const int32_t *corner = part->mesh->corner + CORNERS * element;
         const double volume = gradients(part, corner, gradient);
@@ -624,13 +751,14 @@ static double error_of(fem *part)
             }
             quadrature_point(part, corner, point, at);
             u -= exact(at);
-            sum[0] += 0.25 * volume * u * u;
+            squares[point] = 0.25 * volume * u * u;
         }
+        (void)dpar_exact_add(&sum, squares, CORNERS, DPAR_F64);
     }
     if (part->st == DPAR_OK) {
-        part->st = dpar_all_reduce(part->comm, sum, sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        part->st = dpar_exact_all_reduce(part->comm, &sum, 1);
     }
-    return root_of(sum[0]);
+    return dpar_exact_root(&sum, DPAR_F64);
 }
 
 /* ---- traffic --------------------------------------------------------------------------------- */
@@ -698,6 +826,8 @@ static void close_mesh(fem *part)
     let_go(part, part->begin);
     let_go(part, part->column);
     let_go(part, part->value);
+    let_go(part, part->low);
+    let_go(part, part->slices);
     let_go(part, part->solution);
     let_go(part, part->right_side);
     let_go(part, part->diagonal);
@@ -759,11 +889,15 @@ static double run(fem *part, double coarser)
 }
 
 /* Prints whether the errors fall with second order. Returns the exit code. */
-static int tell(int meshes, double last, double coarser)
+static int tell(const request *options, double last, double coarser)
 {
+    const int meshes = options->meshes;
     const int second = coarser / last >= 3.3636; /* 2^1.75 */
     if (meshes > 1) {
         printf("\n%s\n", second ? "second order: yes" : "second order: NO");
+    }
+    if (options->exact) {
+        printf("error %.17g\n", last);
     }
 #ifndef __OPTIMIZE__
     printf("(compiled without -O2: slow)\n");
@@ -808,7 +942,7 @@ static int work(dpar_comm *comm, void *arg)
         }
         done += (double)part.cells * (double)part.cells * (double)part.cells * (double)part.cells;
     }
-    return comm->rank == 0 ? tell(options->meshes, error, coarser) : 0;
+    return comm->rank == 0 ? tell(options, error, coarser) : 0;
 }
 
 /* Reads the command line (start_read of apps/start.h). */
@@ -819,6 +953,7 @@ static int reads(int argc, char **argv, int *ranks, void *at)
                            {"--meshes", OPTION_INT, &options->meshes, 1, MESHES},
                            {"--tolerance", OPTION_REAL, &options->tolerance, 1e-14, 0.1},
                            {"--traffic", OPTION_FLAG, &options->traffic, 0, 0},
+                           {"--exact", OPTION_FLAG, &options->exact, 0, 0},
                            {"--ranks", OPTION_INT, &options->ranks, 1, RANKS}};
     int code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
     code = code < 0 ? start_ranks(ranks, options->ranks) : code;
@@ -842,6 +977,6 @@ static int reads(int argc, char **argv, int *ranks, void *at)
 
 int main(int argc, char **argv)
 {
-    request options = {32, 4, 0, 0, 1e-11};
+    request options = {32, 4, 0, 0, 0, 1e-11};
     return start(argc, argv, reads, work, &options);
 }

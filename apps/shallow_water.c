@@ -55,8 +55,8 @@
  *
  * The bits are the same on any number of ranks, also after a restart on another number, because
  * every cell is computed by the same expressions from the same numbers, and sums over the globe are
- * exact (dpar_exact.h). All ranks write their parts of a file, so that several nodes need a common file
- * system.
+ * exact (dpar_exact.h). All ranks write their parts of a file, so that several nodes need a common
+ * file system.
  *
  * dpar is used in `divide` (dpar_cart_choose_parts), `cut` (dpar_layout_init, dpar_halo_owned),
  * `plan` (dpar_halo_plan_make, one plan for three fields), and `begin` and `stage`, which compute

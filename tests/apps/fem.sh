@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Tests apps/fem.c: the error falls with the square of the cells' width, the table is the same on every number
-# of ranks (the error to 1e-6 of itself, iterations to 2), parts are balanced, bad input is refused. If an MPI
+# of ranks (the error to 1e-6 of itself, iterations to 2; with --exact every digit), parts are balanced, bad input is refused. If an MPI
 # compiler is installed, runs the same over MPI. With the argument "long" runs five meshes up to 64^3 cells
 # instead.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
@@ -57,6 +57,13 @@ for n in 1 2 3 4 5 6 8; do
     table | awk 'END { exit NR != 2 }' || complain "not two meshes: $n ranks"
     awk '$1 == 16 && $6 > 1.01 { bad = 1 } END { exit bad }' "$work/out" || complain "out of balance: $n ranks"
 done
+# with --exact all digits of all meshes are the same
+for n in 1 2 3 4 8; do
+    "$work/fem" --cells 16 --meshes 3 --exact --ranks $n > "$work/out" 2> "$work/err" || complain "failed: --exact, $n ranks"
+    { table; grep '^error ' "$work/out"; } > "$work/exact_$n"
+    grep -q '^error 0.00405' "$work/exact_$n" || complain "no error: --exact, $n ranks"
+    cmp -s "$work/exact_1" "$work/exact_$n" || complain "other digits than on one rank: --exact, $n ranks"
+done
 # more ranks than the coarse mesh has cells, nodes or elements to share
 for n in 1 13 24; do
     same small "$work/fem" --cells 4 --meshes 1 --ranks $n
@@ -88,6 +95,8 @@ for kind in openmpi mpich; do
     same three mpiexec.$kind $more -np 1 "$work/$kind" --cells 16 --meshes 2
     same three mpiexec.$kind $more -np 2 "$work/$kind" --cells 16 --meshes 2
     same traffic mpiexec.$kind $more -np 4 "$work/$kind" --cells 8 --meshes 1
+    mpiexec.$kind $more -np 3 "$work/$kind" --cells 16 --meshes 3 --exact > "$work/out" 2> "$work/err"
+    { table; grep '^error ' "$work/out"; } | cmp -s - "$work/exact_1" || complain "other digits over $kind: --exact"
     # simulates two nodes
     DPAR_MPI_NODE=1 same three mpiexec.$kind $more -np 2 "$work/$kind" --cells 16 --meshes 2
     DPAR_MPI_NODE=2 same traffic mpiexec.$kind $more -np 4 "$work/$kind" --cells 8 --meshes 1 --traffic
