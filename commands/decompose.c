@@ -16,7 +16,8 @@
  * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
  * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
  * options. It calls dpar_cart_dims, dpar_cart_choose_parts and dpar_mapping_choose, and
- * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr).
+ * dpar_mapping_cost for the bytes. With --prove it calls dpar_proof_halo for the last grid. Exit
+ * code: 0 done, 1 the exchange is refuted, 2 bad input (one message on stderr).
  *
  * The time is proportional to the ranks times the neighbours of each. A signal every second or ten
  * shows progress, because one call of dpar_mapping_cost can take longer than that. */
@@ -45,6 +46,13 @@ static const char help[] =
     "  --bytes B       bytes per cell, all fields together (default 8)\n"
     "  --periodic 0,2  axes that wrap around\n"
     "  --box           exchange edges and corners, too\n"
+    "  --prove         prove the exchange on the last grid of the table, for all ranks: minutes "
+    "for\n"
+    "                  a million ranks\n"
+    "  --parts 8x4x2   prove it on this process grid, without the table\n"
+    "  --fold 0,1      prove it with a fold at the end of axis 0, around periodic axis 1\n"
+    "  --poles 0,1     prove it with poles at the ends of axis 0; with --fold only at its "
+    "beginning\n"
     "  -h, --help      show this text\n"
     "  --version       show the version of dpar\n"
     "\n"
@@ -56,12 +64,13 @@ static const char help[] =
     "accepted: 50 million ranks of a grid with 2 axes. That takes minutes; from 2 seconds on, "
     "stderr\n"
     "shows the progress.\n"
-    "Exit code: 0 done, 2 bad input (one message on stderr)\n"
+    "Exit code: 0 done, 1 the exchange is refuted, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
     "  decompose 4096x4096 derecho\n"
-    "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n";
+    "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n"
+    "  decompose 720x1440x100 64x16 --box --periodic 1 --poles 0,1 --prove\n";
 
 #include "../helpers/options.h"
 
@@ -173,18 +182,25 @@ static int refuse_large(const problem *given)
     return complain(text, NULL);
 }
 
+static void print_grid(int32_t dims, const int32_t *parts, int width);
+
+#include "decompose_proof.h"
+
 /* Returns -1 to go on, or the exit code. */
-static int read_all(problem *given, int argc, char **argv)
+static int read_all(problem *given, proof_job *job, int argc, char **argv)
 {
-    const char *word[2] = {NULL, NULL}, *periodic = NULL;
+    const char *word[2] = {NULL, NULL}, *periodic = NULL, *parts = NULL, *fold = NULL;
+    const char *poles = NULL;
     long long halo = 1, bytes = 8;
     int64_t widest = 0;
     int i, code, box = 0;
-    const option list[] = {{"--halo", OPTION_LONG, &halo, 0, 1e15},
-                           {"--bytes", OPTION_LONG, &bytes, 1, 1e15},
-                           {"--periodic", OPTION_WORD, &periodic, 0, 0},
-                           {"--box", OPTION_FLAG, &box, 0, 0}};
+    const option list[] = {
+        {"--halo", OPTION_LONG, &halo, 0, 1e15},      {"--bytes", OPTION_LONG, &bytes, 1, 1e15},
+        {"--periodic", OPTION_WORD, &periodic, 0, 0}, {"--box", OPTION_FLAG, &box, 0, 0},
+        {"--prove", OPTION_FLAG, &job->wanted, 0, 0}, {"--parts", OPTION_WORD, &parts, 0, 0},
+        {"--fold", OPTION_WORD, &fold, 0, 0},         {"--poles", OPTION_WORD, &poles, 0, 0}};
     memset(given, 0, sizeof *given);
+    memset(job, 0, sizeof *job);
     code = options_read(argc, argv, list, sizeof list / sizeof *list, word, 2);
     if (code >= 0) {
         return code;
@@ -217,7 +233,8 @@ static int read_all(problem *given, int argc, char **argv)
                 (long long)given->halo, (long long)widest);
         return 2;
     }
-    if (read_machine(given, word[1]) != 0) {
+    if (read_machine(given, word[1]) != 0 ||
+        proof_read(job, given->dims, parts, fold, poles) != 0) {
         return 2;
     }
     return refuse_large(given) != 0 ? 2 : -1;
@@ -604,7 +621,7 @@ static int fill(table *to, const problem *given, search *all, int few, int32_t *
     return 0;
 }
 
-static int decompose(const problem *given)
+static int decompose(const problem *given, const proof_job *job)
 {
     static search all;
     table shown;
@@ -637,17 +654,43 @@ static int decompose(const problem *given)
                    (long long)given->cells[dim], (long)dim, (long)mpi[dim]);
         }
     }
+    if (job->wanted) {
+        printf("\n");
+        return prove(given, job, shown.line[shown.lines - 1].place.grid.parts);
+    }
     return 0;
+}
+
+/* Proves the exchange on the grid of --parts, whose ranks must be those of the machine. */
+static int prove_parts(const problem *given, const proof_job *job)
+{
+    int32_t parts[DPAR_MAX_DIMS], dim;
+    int64_t left = (int64_t)given->nodes * given->per_node;
+    for (dim = 0; dim < given->dims; dim++) {
+        if (left % job->parts[dim] != 0) {
+            return complain("the product of --parts must be the ranks of the machine", NULL);
+        }
+        parts[dim] = (int32_t)job->parts[dim];
+        left /= parts[dim];
+    }
+    if (left != 1) {
+        return complain("the product of --parts must be the ranks of the machine", NULL);
+    }
+    return prove(given, job, parts);
 }
 
 int main(int argc, char **argv)
 {
     problem given;
+    proof_job job;
     int code;
     if (argc == 1) {
         fputs("usage: decompose GRID MACHINE [options]; see decompose --help\n", stderr);
         return 2;
     }
-    code = read_all(&given, argc, argv);
-    return options_finish(code >= 0 ? code : decompose(&given));
+    code = read_all(&given, &job, argc, argv);
+    if (code < 0) {
+        code = job.has_parts ? prove_parts(&given, &job) : decompose(&given, &job);
+    }
+    return options_finish(code);
 }

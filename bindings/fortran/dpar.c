@@ -10,6 +10,7 @@
 #include "dpar_particles.h"
 #include "dpar_pencil.h"
 #include "dpar_points.h"
+#include "dpar_proof.h"
 
 /* The arguments come from the module. */
 DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, void *arg);
