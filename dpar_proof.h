@@ -65,6 +65,8 @@
  * It either succeeds and reports what the exchange costs, or fails with DPAR_E_MISMATCH and a
  * message that names the ranks, the point and the numbers of one counterexample. */
 
+struct dpar_proof_index; /* of proof_points.h */
+
 /* What to prove, and with which memory. Zero it, then set memory, bytes and what you need. */
 typedef struct dpar_proof_desc {
     /* Working memory, aligned as for int64_t, and its size in bytes. It keeps lists that are needed
@@ -73,7 +75,8 @@ typedef struct dpar_proof_desc {
     void *memory;
     int64_t bytes;
     int64_t point_bytes; /* bytes of a point, all fields together; 0 selects 8 */
-    int32_t ranks;       /* number of ranks, for dpar_proof_transfers and with `owner` */
+    int32_t ranks;       /* number of ranks; dpar_proof_halo needs it only with `owner`, and
+                            dpar_proof_redistribute never */
     /* For dpar_proof_halo: [ranks of halo->grid.mesh], the rank that owns each block, if ranks own
      * several blocks. -1 means that a block does not exist. NULL selects halo->owner, or a block
      * per rank. */
@@ -86,7 +89,10 @@ typedef struct dpar_proof_desc {
      * transfer n. direction: DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND. It is called with n = 0, 1,
      * 2, ... in this order. A list may be requested several times and must then be the same. */
     int (*next)(void *lists, int32_t rank, int32_t direction, int64_t n, dpar_transfer *transfer);
-    void *lists; /* passed to `next` */
+    /* For dpar_proof_points: sets *index to the lists of a rank. Their arrays must stay valid until
+     * the proof returns. */
+    void (*index_of)(void *lists, int32_t rank, struct dpar_proof_index *index);
+    void *lists; /* passed to `next` and `index_of` */
     /* Is called from time to time with the number of ranks that have been checked, and of all
      * ranks. A result other than 0 cancels the proof. May be NULL. */
     int (*progress)(void *context, int64_t done, int64_t total);
@@ -212,22 +218,17 @@ typedef struct dpar_proof_index {
 
 /* Proves an exchange by index lists, for desc->ranks ranks.
  *
- * index_of:         sets *index to the lists of a rank; their arrays must stay valid until the
- *                   proof returns.
- * lists:            the first argument of index_of.
- * desc:             memory of at least one bit per ghost of the rank that has most; ranks, progress
- *                   and point_bytes.
+ * desc:  ranks, index_of, and memory of at least one bit per ghost of the rank that has most;
+ *        point_bytes and progress are optional.
  *
- * Proves that a rank receives from each peer as many values as that peer sends, that only own
- * values are sent, that each ghost is received exactly once and nothing else is written, and, if
- * there are ids, that each ghost receives the value with its id.
+ * Proves that a rank receives from each peer as many values as that peer sends, and that only own
+ * values are sent. Each ghost is received exactly once, and nothing else is written. If there are
+ * ids, each ghost receives the value with its id.
  *
  * Fails as dpar_proof_transfers does. Costs O(values), and O(peers^2) per rank.
  */
-DPAR_API dpar_status dpar_proof_points(void (*index_of)(void *lists, int32_t rank,
-                                                        dpar_proof_index *index),
-                                       void *lists, const dpar_proof_desc *desc,
-                                       dpar_proof_report *report, dpar_why *why);
+DPAR_API dpar_status dpar_proof_points(const dpar_proof_desc *desc, dpar_proof_report *report,
+                                       dpar_why *why);
 
 /* ==== proof/proof_order.h ==== */
 
@@ -2463,8 +2464,6 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_redistribute(const dpar_layout *from,
 /* Proves exchanges by index lists. A bit per ghost marks those that have been received. */
 
 typedef struct dpari_proof_points_state {
-    void (*index_of)(void *lists, int32_t rank, dpar_proof_index *index);
-    void *lists;
     const dpar_proof_desc *desc;
     int32_t named; /* 1 if all values that were compared have ids */
     int64_t bytes,
@@ -2597,7 +2596,7 @@ static DPARI_COLD dpar_status dpari_proof_points_rank(dpari_proof_points_state *
         int32_t number;
         pair[1] = mine->peer[i];
         dpari_zero(&theirs, sizeof theirs);
-        state->index_of(state->lists, pair[1], &theirs);
+        state->desc->index_of(state->desc->lists, pair[1], &theirs);
         status = dpari_proof_index_check(state, pair[1], &theirs);
         if (status != DPAR_OK) {
             return status;
@@ -2674,10 +2673,10 @@ static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_st
     int32_t rank, i;
     for (rank = 0; rank < state->desc->ranks; rank++) {
         dpari_zero(&mine, sizeof mine);
-        state->index_of(state->lists, rank, &mine);
+        state->desc->index_of(state->desc->lists, rank, &mine);
         for (i = 0; i < mine.peer_count; i++) {
             dpari_zero(&theirs, sizeof theirs);
-            state->index_of(state->lists, mine.peer[i], &theirs);
+            state->desc->index_of(state->desc->lists, mine.peer[i], &theirs);
             if (mine.send_count[i] > 0 && dpari_proof_peer(&theirs, rank, &first) < 0) {
                 return dpari_say(DPAR_E_MISMATCH, state->why,
                                  "partner: rank %d sends %ld values to rank %d, which receives "
@@ -2689,24 +2688,21 @@ static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_st
     return dpari_say(DPAR_E_MISMATCH, state->why, "partner: the lists of a rank change");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_proof_points(void (*index_of)(void *lists, int32_t rank,
-                                                                   dpar_proof_index *index),
-                                                  void *lists, const dpar_proof_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_proof_points(const dpar_proof_desc *desc,
                                                   dpar_proof_report *report, dpar_why *why)
 {
     dpari_proof_points_state state;
     dpar_proof_report result;
     dpar_status status = DPAR_OK;
     int32_t rank;
-    if (index_of == NULL || desc == NULL || report == NULL || desc->ranks < 1 ||
+    if (desc == NULL || desc->index_of == NULL || report == NULL || desc->ranks < 1 ||
         desc->point_bytes < 0) {
-        return dpari_wrong(why, "dpar_proof_points: index_of, desc and report must be set, and "
-                                "desc->ranks and desc->point_bytes be at least 1 and 0");
+        return dpari_wrong(why,
+                           "dpar_proof_points: desc, desc->index_of and report must be set, and "
+                           "desc->ranks and desc->point_bytes be at least 1 and 0");
     }
     dpari_zero(&state, sizeof state);
     dpari_zero(&result, sizeof result);
-    state.index_of = index_of;
-    state.lists = lists;
     state.desc = desc;
     state.why = why;
     state.named = 1;
@@ -2714,7 +2710,7 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_points(void (*index_of)(void *lists, 
     for (rank = 0; rank < desc->ranks && status == DPAR_OK; rank++) {
         dpar_proof_index mine;
         dpari_zero(&mine, sizeof mine);
-        index_of(lists, rank, &mine);
+        desc->index_of(desc->lists, rank, &mine);
         status = dpari_proof_index_check(&state, rank, &mine);
         if (status == DPAR_OK && !dpari_proof_points_add(&state, rank, &mine, &result)) {
             status =

@@ -11,6 +11,8 @@
 #include "../index/halo.h"
 #include "../index/redistribute.h"
 
+struct dpar_proof_index; /* of proof_points.h */
+
 /* What to prove, and with which memory. Zero it, then set memory, bytes and what you need. */
 typedef struct dpar_proof_desc {
     /* Working memory, aligned as for int64_t, and its size in bytes. It keeps lists that are needed
@@ -19,7 +21,8 @@ typedef struct dpar_proof_desc {
     void *memory;
     int64_t bytes;
     int64_t point_bytes; /* bytes of a point, all fields together; 0 selects 8 */
-    int32_t ranks;       /* number of ranks, for dpar_proof_transfers and with `owner` */
+    int32_t ranks;       /* number of ranks; dpar_proof_halo needs it only with `owner`, and
+                            dpar_proof_redistribute never */
     /* For dpar_proof_halo: [ranks of halo->grid.mesh], the rank that owns each block, if ranks own
      * several blocks. -1 means that a block does not exist. NULL selects halo->owner, or a block
      * per rank. */
@@ -32,7 +35,10 @@ typedef struct dpar_proof_desc {
      * transfer n. direction: DPAR_TRANSFER_RECV or DPAR_TRANSFER_SEND. It is called with n = 0, 1,
      * 2, ... in this order. A list may be requested several times and must then be the same. */
     int (*next)(void *lists, int32_t rank, int32_t direction, int64_t n, dpar_transfer *transfer);
-    void *lists; /* passed to `next` */
+    /* For dpar_proof_points: sets *index to the lists of a rank. Their arrays must stay valid until
+     * the proof returns. */
+    void (*index_of)(void *lists, int32_t rank, struct dpar_proof_index *index);
+    void *lists; /* passed to `next` and `index_of` */
     /* Is called from time to time with the number of ranks that have been checked, and of all
      * ranks. A result other than 0 cancels the proof. May be NULL. */
     int (*progress)(void *context, int64_t done, int64_t total);

@@ -6,8 +6,6 @@
 #include "proof_lists.h"
 
 typedef struct dpari_proof_points_state {
-    void (*index_of)(void *lists, int32_t rank, dpar_proof_index *index);
-    void *lists;
     const dpar_proof_desc *desc;
     int32_t named; /* 1 if all values that were compared have ids */
     int64_t bytes,
@@ -140,7 +138,7 @@ static DPARI_COLD dpar_status dpari_proof_points_rank(dpari_proof_points_state *
         int32_t number;
         pair[1] = mine->peer[i];
         dpari_zero(&theirs, sizeof theirs);
-        state->index_of(state->lists, pair[1], &theirs);
+        state->desc->index_of(state->desc->lists, pair[1], &theirs);
         status = dpari_proof_index_check(state, pair[1], &theirs);
         if (status != DPAR_OK) {
             return status;
@@ -217,10 +215,10 @@ static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_st
     int32_t rank, i;
     for (rank = 0; rank < state->desc->ranks; rank++) {
         dpari_zero(&mine, sizeof mine);
-        state->index_of(state->lists, rank, &mine);
+        state->desc->index_of(state->desc->lists, rank, &mine);
         for (i = 0; i < mine.peer_count; i++) {
             dpari_zero(&theirs, sizeof theirs);
-            state->index_of(state->lists, mine.peer[i], &theirs);
+            state->desc->index_of(state->desc->lists, mine.peer[i], &theirs);
             if (mine.send_count[i] > 0 && dpari_proof_peer(&theirs, rank, &first) < 0) {
                 return dpari_say(DPAR_E_MISMATCH, state->why,
                                  "partner: rank %d sends %ld values to rank %d, which receives "
@@ -232,24 +230,21 @@ static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_st
     return dpari_say(DPAR_E_MISMATCH, state->why, "partner: the lists of a rank change");
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_proof_points(void (*index_of)(void *lists, int32_t rank,
-                                                                   dpar_proof_index *index),
-                                                  void *lists, const dpar_proof_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_proof_points(const dpar_proof_desc *desc,
                                                   dpar_proof_report *report, dpar_why *why)
 {
     dpari_proof_points_state state;
     dpar_proof_report result;
     dpar_status status = DPAR_OK;
     int32_t rank;
-    if (index_of == NULL || desc == NULL || report == NULL || desc->ranks < 1 ||
+    if (desc == NULL || desc->index_of == NULL || report == NULL || desc->ranks < 1 ||
         desc->point_bytes < 0) {
-        return dpari_wrong(why, "dpar_proof_points: index_of, desc and report must be set, and "
-                                "desc->ranks and desc->point_bytes be at least 1 and 0");
+        return dpari_wrong(why,
+                           "dpar_proof_points: desc, desc->index_of and report must be set, and "
+                           "desc->ranks and desc->point_bytes be at least 1 and 0");
     }
     dpari_zero(&state, sizeof state);
     dpari_zero(&result, sizeof result);
-    state.index_of = index_of;
-    state.lists = lists;
     state.desc = desc;
     state.why = why;
     state.named = 1;
@@ -257,7 +252,7 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_points(void (*index_of)(void *lists, 
     for (rank = 0; rank < desc->ranks && status == DPAR_OK; rank++) {
         dpar_proof_index mine;
         dpari_zero(&mine, sizeof mine);
-        index_of(lists, rank, &mine);
+        desc->index_of(desc->lists, rank, &mine);
         status = dpari_proof_index_check(&state, rank, &mine);
         if (status == DPAR_OK && !dpari_proof_points_add(&state, rank, &mine, &result)) {
             status =

@@ -22,21 +22,16 @@ typedef struct dpar_proof_index {
 
 /* Proves an exchange by index lists, for desc->ranks ranks.
  *
- * index_of:         sets *index to the lists of a rank; their arrays must stay valid until the
- *                   proof returns.
- * lists:            the first argument of index_of.
- * desc:             memory of at least one bit per ghost of the rank that has most; ranks, progress
- *                   and point_bytes.
+ * desc:  ranks, index_of, and memory of at least one bit per ghost of the rank that has most;
+ *        point_bytes and progress are optional.
  *
- * Proves that a rank receives from each peer as many values as that peer sends, that only own
- * values are sent, that each ghost is received exactly once and nothing else is written, and, if
- * there are ids, that each ghost receives the value with its id.
+ * Proves that a rank receives from each peer as many values as that peer sends, and that only own
+ * values are sent. Each ghost is received exactly once, and nothing else is written. If there are
+ * ids, each ghost receives the value with its id.
  *
  * Fails as dpar_proof_transfers does. Costs O(values), and O(peers^2) per rank.
  */
-DPAR_API dpar_status dpar_proof_points(void (*index_of)(void *lists, int32_t rank,
-                                                        dpar_proof_index *index),
-                                       void *lists, const dpar_proof_desc *desc,
-                                       dpar_proof_report *report, dpar_why *why);
+DPAR_API dpar_status dpar_proof_points(const dpar_proof_desc *desc, dpar_proof_report *report,
+                                       dpar_why *why);
 
 #endif

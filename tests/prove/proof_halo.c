@@ -449,6 +449,90 @@ static void test_owners(void)
     refuted(&h, "missing: point (4, -1) of rank 0, an image of point (4, 15), is not received");
 }
 
+/* Checks the text of a report, memory that is too small, and cancelling. */
+static int calls;
+static int cancel(void *context, int64_t done, int64_t total)
+{
+    calls++;
+    CHECK(context == &calls && done > 0 && done <= total);
+    return done == total;
+}
+
+static void test_report(void)
+{
+    static const char expected[] =
+        "PROVED for 12 ranks: 72 transfers of 192 points.\n"
+        "Each send has its receive, with the same bytes. Each point that is due comes once, from its owner.\n";
+    static char text[2000];
+    dpar_proof_desc desc = desc_of();
+    dpar_proof_report report;
+    dpar_text out;
+    dpar_halo h;
+    int64_t bytes;
+    plain_grid(&h);
+    CHECK_INT(dpar_proof_halo(&h, &desc, &report, &why), DPAR_OK);
+    dpar_text_init(&out, text, sizeof text);
+    dpar_proof_draw(&report, &out);
+    CHECK(strncmp(text, expected, strlen(expected)) == 0);
+    CHECK(strstr(text, "\n  bytes sent                              112          160  rank 4 ") != NULL);
+    dpar_proof_draw(NULL, &out);
+    desc.owner = NULL;
+    desc.progress = cancel;
+    desc.context = &calls;
+    CHECK_INT(dpar_proof_halo(&h, &desc, &report, &why), DPAR_MORE);
+    CHECK_INT(calls, 1);
+    desc.progress = NULL;
+    for (bytes = 0, calls = 0; calls < 40; calls++) { /* each failure names a size to try */
+        desc.bytes = bytes;
+        if (dpar_proof_halo(&h, &desc, &report, &why) == DPAR_OK) {
+            break;
+        }
+        CHECK(why.bytes > bytes);
+        bytes = why.bytes;
+    }
+    desc.bytes = sizeof proof_memory;
+    CHECK(calls > 0 && calls < 10 && bytes < (int64_t)sizeof proof_memory);
+    h.low[0] = -1;
+    CHECK_INT(dpar_proof_halo(&h, &desc, &report, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_proof_halo(NULL, &desc, &report, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_proof_halo(&h, NULL, &report, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_proof_transfers(&desc, &report, &why), DPAR_E_ARG);
+    h.low[0] = 1;
+    {
+        int32_t owner[12] = {0, 0, 1, 1, 2, 2, 0, 1, 2, 0, 1, 3};
+        desc.owner = owner;
+        desc.ranks = 3;
+        expect(dpar_proof_halo(&h, &desc, &report, &why), DPAR_E_ARG, "owner[11] is 3, but must be -1 to 2");
+        owner[11] = -2;
+        expect(dpar_proof_halo(&h, &desc, &report, &why), DPAR_E_ARG, "owner[11] is -2: must be a rank or -1");
+    }
+    desc.owner = NULL; /* a message of 2^62 bytes */
+    desc.point_bytes = INT64_MAX / 16;
+    expect(dpar_proof_halo(&h, &desc, &report, &why), DPAR_E_RANGE, "the bytes of ranks 0 to 0 exceed 2^63 - 1");
+    desc.point_bytes = -1;
+    CHECK_INT(dpar_proof_halo(&h, &desc, &report, &why), DPAR_E_ARG);
+}
+
+/* Proves 4096 ranks with memory for the lists of a few of them only, and with much memory. */
+static void test_little_memory(void)
+{
+    static const int32_t parts[2] = {64, 64};
+    static const int64_t extent[2] = {130, 200};
+    const dpar_placement p[2] = {dpar_shard(0), dpar_shard(1)};
+    dpar_proof_desc desc = desc_of();
+    dpar_proof_report report[2];
+    dpar_mesh mesh;
+    dpar_halo h;
+    plain_grid(&h);
+    CHECK_INT(dpar_mesh_init(&mesh, "y x", parts, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &mesh, 2, extent, p, NULL), DPAR_OK);
+    CHECK_INT(dpar_proof_halo(&h, &desc, &report[0], &why), DPAR_OK);
+    desc.bytes = 42000;
+    CHECK_INT(dpar_proof_halo(&h, &desc, &report[1], &why), DPAR_OK);
+    check_report(&report[0], &report[1]);
+    CHECK_INT(report[0].ranks, 4096);
+}
+
 int main(void)
 {
     random_seed = 5;
@@ -457,5 +541,7 @@ int main(void)
     test_blocks();
     test_partners();
     test_owners();
+    test_report();
+    test_little_memory();
     CHECK_DONE();
 }

@@ -97,7 +97,9 @@ static dpar_status prove(int32_t ranks, dpar_proof_report *report)
     desc.ranks = ranks;
     desc.point_bytes = 24;
     why.text[0] = 0;
-    return dpar_proof_points(index_of, &ordered, &desc, report, &why);
+    desc.index_of = index_of;
+    desc.lists = &ordered;
+    return dpar_proof_points(&desc, report, &why);
 }
 
 static void test_random(void)
