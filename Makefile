@@ -7,10 +7,10 @@ FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 B = build
-HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_blocks.h dpar_points.h dpar_particles.h dpar_pencil.h dpar_exact.h \
+HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_proof.h dpar_comm.h dpar_halo.h dpar_blocks.h dpar_points.h dpar_particles.h dpar_pencil.h dpar_exact.h \
 	dpar_train.h dpar_spatial.h dpar_debug.h
 ENGINES = dpar_mpi.h dpar_nccl.h dpar_cuda.h
-OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
+OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_proof.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
 	$(B)/dpar_blocks.o $(B)/dpar_points.o $(B)/dpar_particles.o $(B)/dpar_pencil.o $(B)/dpar_exact.o \
 	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
@@ -63,6 +63,8 @@ dpar_schedule.h: $(PASTED) src/schedule/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_proof.h: $(PASTED) src/proof/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_comm.h: $(PASTED) src/host/* src/comm/* src/exchange/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_halo.h: $(PASTED) src/halo/* src/host/strided_loops.h
@@ -110,6 +112,9 @@ $(B)/dpar_schedule.o: dpar_schedule.h dpar.h
 $(B)/dpar_cost.o: dpar_cost.h dpar_schedule.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_COST_IMPLEMENTATION -x c -c dpar_cost.h -o $@
+$(B)/dpar_proof.o: dpar_proof.h dpar.h
+	@mkdir -p $(B)
+	$(CC) $(CFLAGS) -DDPAR_PROOF_IMPLEMENTATION -x c -c dpar_proof.h -o $@
 $(B)/dpar_comm.o: dpar_comm.h dpar.h
 	@mkdir -p $(B)
 	$(CC) $(CFLAGS) -DDPAR_COMM_IMPLEMENTATION -x c -c dpar_comm.h -o $@
@@ -159,7 +164,7 @@ $(B)/doctor: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h
 $(B)/doctor_mpi: commands/doctor.c commands/doctor_links.h commands/doctor_machine.h helpers/clock.h helpers/measure.h \
 		helpers/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/decompose: commands/decompose.c commands/decompose_blocks.h helpers/options.h commands/machine.h $(B)/libdpar.a
+$(B)/decompose: commands/decompose.c commands/decompose_proof.h commands/decompose_blocks.h helpers/options.h commands/machine.h $(B)/libdpar.a
 	$(LINK)
 $(B)/ranks: apps/ranks.c apps/start.h helpers/options.h $(B)/libdpar.a
 	$(LINK)

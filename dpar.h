@@ -45,6 +45,8 @@
  *                           dpar_model_find(&model, "llama-3-8b", &why);
  *                           dpar_workload_init(&work, &model, 0, &why);
  *                           dpar_plan_price(&job, &strategy, 0, &plan, NULL, &why);
+ *     dpar_proof.h      proves an exchange between N ranks on one core: partners, owners, no deadlock, bytes
+ *                           dpar_proof_halo(&halo, &desc, &report, &why);
  *     dpar_comm.h       starts ranks or joins those that a launcher started; collectives and messages (POSIX)
  *                           dpar_init(&world, NULL, &why);
  *                           dpar_all_reduce(world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
@@ -1929,6 +1931,7 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 /* Set in a file that implements no header and therefore calls no private function. */
 #if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
     !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
+    !defined(DPAR_PROOF_IMPLEMENTATION) &&                                                         \
     !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
     !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_PENCIL_IMPLEMENTATION) &&                \
     !defined(DPAR_PARTICLES_IMPLEMENTATION) && !defined(DPAR_BLOCKS_IMPLEMENTATION) &&             \

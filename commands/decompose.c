@@ -16,8 +16,9 @@
  * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
  * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
  * options. It calls dpar_cart_dims, dpar_cart_choose_parts and dpar_mapping_choose, and
- * dpar_mapping_cost for the bytes. Exit code: 0 done, 2 bad input (one message on stderr). With
- * --blocks it compares owners of many blocks per rank instead (decompose_blocks.h).
+ * dpar_mapping_cost for the bytes. With --prove it calls dpar_proof_halo for the last grid, and with
+ * --blocks it compares owners of many blocks per rank instead (decompose_blocks.h). Exit code: 0
+ * done, 1 the exchange is refuted, 2 bad input (one message on stderr).
  *
  * The time is proportional to the ranks times the neighbours of each. A signal every second or ten
  * shows progress, because one call of dpar_mapping_cost can take longer than that. */
@@ -64,6 +65,13 @@ static const char help[] =
     "                  pictures\n"
     "  --svg FILE      with --blocks: write a picture of the owners\n"
     "  --draw          with --blocks: draw the owners as text\n"
+    "  --prove         prove the exchange on the last grid of the table, for all ranks: minutes "
+    "for\n"
+    "                  a million ranks\n"
+    "  --parts 8x4x2   prove it on this process grid, without the table\n"
+    "  --fold 0,1      prove it with a fold at the end of axis 0, around periodic axis 1\n"
+    "  --poles 0,1     prove it with poles at the ends of axis 0; with --fold only at its "
+    "beginning\n"
     "  -h, --help      show this text\n"
     "  --version       show the version of dpar\n"
     "\n"
@@ -77,13 +85,14 @@ static const char help[] =
     "shows the progress. With --blocks, one table line for each order shows the weight of the "
     "heaviest\n"
     "rank / mean, and what is sent across faces.\n"
-    "Exit code: 0 done, 2 bad input (one message on stderr)\n"
+    "Exit code: 0 done, 1 the exchange is refuted, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
     "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
     "  decompose 4096x4096 derecho\n"
     "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n"
-    "  decompose 720x1440 4x16 --blocks 36x36 --periodic 1 --mask ocean.pgm --svg owners.svg\n";
+    "  decompose 720x1440 4x16 --blocks 36x36 --periodic 1 --mask ocean.pgm --svg owners.svg\n"
+    "  decompose 720x1440x100 64x16 --box --periodic 1 --poles 0,1 --prove\n";
 
 #include "../helpers/options.h"
 
@@ -204,6 +213,10 @@ static int refuse_large(const problem *given)
     return complain(text, NULL);
 }
 
+static void print_grid(int32_t dims, const int32_t *parts, int width);
+
+#include "decompose_proof.h"
+
 /* Refuses options that do not go together. Returns 0, or 2 after a message. */
 static int refuse_blocks(const blocks_options *asked, int box)
 {
@@ -218,9 +231,10 @@ static int refuse_blocks(const blocks_options *asked, int box)
 }
 
 /* Returns -1 to go on, or the exit code. */
-static int read_all(problem *given, blocks_options *asked, int argc, char **argv)
+static int read_all(problem *given, proof_job *job, blocks_options *asked, int argc, char **argv)
 {
-    const char *word[2] = {NULL, NULL}, *periodic = NULL;
+    const char *word[2] = {NULL, NULL}, *periodic = NULL, *parts = NULL, *fold = NULL;
+    const char *poles = NULL;
     long long halo = 1, bytes = 8;
     double step_ns = -1.0;
     int64_t widest = 0;
@@ -234,10 +248,15 @@ static int read_all(problem *given, blocks_options *asked, int argc, char **argv
                            {"--order", OPTION_WORD, &asked->order, 0, 0},
                            {"--svg", OPTION_WORD, &asked->svg, 0, 0},
                            {"--draw", OPTION_FLAG, &asked->draw, 0, 0},
-                           {"--step-time", OPTION_REAL, &step_ns, 0, 1e9}};
+                           {"--step-time", OPTION_REAL, &step_ns, 0, 1e9},
+                           {"--prove", OPTION_FLAG, &job->wanted, 0, 0},
+                           {"--parts", OPTION_WORD, &parts, 0, 0},
+                           {"--fold", OPTION_WORD, &fold, 0, 0},
+                           {"--poles", OPTION_WORD, &poles, 0, 0}};
     memset(given, 0, sizeof *given);
     memset(asked, 0, sizeof *asked);
     dpar_halo_rates_init(&given->rates);
+    memset(job, 0, sizeof *job);
     code = options_read(argc, argv, list, sizeof list / sizeof *list, word, 2);
     if (code >= 0) {
         return code;
@@ -274,7 +293,8 @@ static int read_all(problem *given, blocks_options *asked, int argc, char **argv
                 (long long)given->halo, (long long)widest);
         return 2;
     }
-    if (read_machine(given, word[1]) != 0) {
+    if (read_machine(given, word[1]) != 0 ||
+        proof_read(job, given->dims, parts, fold, poles) != 0) {
         return 2;
     }
     return refuse_large(given) != 0 ? 2 : -1;
@@ -706,7 +726,7 @@ static int print_steps(const problem *given)
     return 0;
 }
 
-static int decompose(const problem *given)
+static int decompose(const problem *given, const proof_job *job)
 {
     static search all;
     table shown;
@@ -739,21 +759,59 @@ static int decompose(const problem *given)
                    (long long)given->cells[dim], (long)dim, (long)mpi[dim]);
         }
     }
-    return given->step_s >= 0.0 ? print_steps(given) : 0;
+    if (given->step_s >= 0.0 && print_steps(given) != 0) {
+        return 2;
+    }
+    if (job->wanted) {
+        printf("\n");
+        return prove(given, job, shown.line[shown.lines - 1].place.grid.parts);
+    }
+    return 0;
+}
+
+/* Proves the exchange on the grid of --parts, whose ranks must be those of the machine. */
+static int prove_parts(const problem *given, const proof_job *job)
+{
+    int32_t parts[DPAR_MAX_DIMS], dim;
+    int64_t left = (int64_t)given->nodes * given->per_node;
+    for (dim = 0; dim < given->dims; dim++) {
+        if (left % job->parts[dim] != 0) {
+            return complain("the product of --parts must be the ranks of the machine", NULL);
+        }
+        parts[dim] = (int32_t)job->parts[dim];
+        left /= parts[dim];
+    }
+    if (left != 1) {
+        return complain("the product of --parts must be the ranks of the machine", NULL);
+    }
+    return prove(given, job, parts);
+}
+
+/* Does what the options ask for. Returns the exit code. */
+static int run(const problem *given, const proof_job *job, const blocks_options *asked)
+{
+    if (asked->size != NULL) {
+        return show_blocks(given, asked);
+    }
+    if (job->has_parts) {
+        return prove_parts(given, job);
+    }
+    return decompose(given, job);
 }
 
 int main(int argc, char **argv)
 {
     problem given;
+    proof_job job;
     blocks_options asked;
     int code;
     if (argc == 1) {
         fputs("usage: decompose GRID MACHINE [options]; see decompose --help\n", stderr);
         return 2;
     }
-    code = read_all(&given, &asked, argc, argv);
+    code = read_all(&given, &job, &asked, argc, argv);
     if (code < 0) {
-        code = asked.size != NULL ? show_blocks(&given, &asked) : decompose(&given);
+        code = run(&given, &job, &asked);
     }
     return options_finish(code);
 }

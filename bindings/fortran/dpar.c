@@ -10,6 +10,7 @@
 #include "dpar_particles.h"
 #include "dpar_pencil.h"
 #include "dpar_points.h"
+#include "dpar_proof.h"
 
 #include "dpar_exact.h"
 

@@ -553,6 +553,125 @@ module dpar
         integer(c_int32_t) :: reversed = 0
     end type
 
+    ! ==== proof ====
+    ! what is proved about an exchange, and the report of a proof.
+
+    ! What to prove, and with which memory.
+    type, bind(c) :: dpar_proof_desc
+        ! Working memory, aligned as for int64_t, and its size in bytes.
+        type(c_ptr) :: memory = c_null_ptr
+        integer(c_int64_t) :: bytes = 0
+        integer(c_int64_t) :: point_bytes = 0 ! bytes of a point, all fields together; 0 selects 8
+        integer(c_int32_t) :: ranks = 0 ! number of ranks, for dpar_proof_transfers and with `owner`
+        ! For dpar_proof_halo: [ranks of halo->grid.mesh], the rank that owns each block, if ranks
+        ! own several blocks.
+        type(c_ptr) :: owner = c_null_ptr
+        ! Lists to be proved. dpar_proof_transfers needs them.
+        type(c_funptr) :: next = c_null_funptr
+        type(c_ptr) :: lists = c_null_ptr ! passed to `next`
+        ! Is called from time to time with the number of ranks that have been checked, and of all
+        ! ranks.
+        type(c_funptr) :: progress = c_null_funptr
+        type(c_ptr) :: context = c_null_ptr ! passed to `progress`
+    end type
+
+    ! The least, the most and the sum of a number over all ranks.
+    type, bind(c) :: dpar_proof_range
+        integer(c_int64_t) :: least = 0
+        integer(c_int64_t) :: most = 0
+        integer(c_int64_t) :: total = 0
+        integer(c_int32_t) :: least_rank = 0 ! the first rank with each
+        integer(c_int32_t) :: most_rank = 0
+    end type
+
+    ! The result of a proof: counts over all ranks.
+    type, bind(c) :: dpar_proof_report
+        integer(c_int32_t) :: ranks = 0 ! number of ranks
+        integer(c_int64_t) :: blocks = 0 ! number of blocks; equals ranks unless desc.owner was set
+        integer(c_int64_t) :: transfers = 0 ! number of boxes or index lists that are sent
+        integer(c_int64_t) :: points = 0 ! number of points that are received, with copies in a rank
+        integer(c_int32_t) :: owners = 0 ! 1 if it was proved from which rank each point must come
+        type(dpar_proof_range) :: messages ! sent to other ranks, one per peer
+        type(dpar_proof_range) :: peers ! other ranks that a rank sends to or receives from
+        type(dpar_proof_range) :: sent ! bytes sent to other ranks
+        type(dpar_proof_range) :: received ! bytes received from other ranks
+        type(dpar_proof_range) :: copied ! bytes copied within a rank
+        ! Bytes of staging memory that a plan registers if it sends messages.
+        type(dpar_proof_range) :: staging
+    end type
+
+    ! ==== proof_halo ====
+    ! proves the halo exchange of a whole grid.
+
+    ! ==== proof_redistribute ====
+    ! proves the redistribution of an array.
+
+    ! ==== proof_points ====
+    ! proves exchanges by index lists, as those of unstructured meshes.
+
+    ! The lists of one rank, in the form of dpar_points_lists.
+    type, bind(c) :: dpar_proof_index
+        integer(c_int64_t) :: own_count = 0 ! number of own values, and of ghosts after them
+        integer(c_int64_t) :: ghost_count = 0
+        integer(c_int32_t) :: peer_count = 0
+        type(c_ptr) :: peer = c_null_ptr ! [peer_count] ranks, each once
+        type(c_ptr) :: send_count = c_null_ptr ! [peer_count] number of values sent to each peer
+        ! [peer_count] number of values received from each peer
+        type(c_ptr) :: receive_count = c_null_ptr
+        type(c_ptr) :: send_index = c_null_ptr ! local indices of own values, peer after peer
+        ! local indices of ghosts; NULL means own_count, ...
+        type(c_ptr) :: receive_index = c_null_ptr
+        ! [own_count + ghost_count], the global id of each local index, or NULL.
+        type(c_ptr) :: id = c_null_ptr
+        integer(c_int32_t) :: unsent_ghosts = 0 ! 1 allows ghosts that no rank sends
+    end type
+
+    ! ==== proof_order ====
+    ! proves that ranks which send and receive in a given order cannot deadlock.
+
+    ! What a rank does next.
+    ! sends a message to `peer` and waits until it is sent (MPI_Send)
+    integer(c_int32_t), parameter :: DPAR_PROOF_SEND = 0
+    ! receives a message from `peer` and waits for it (MPI_Recv)
+    integer(c_int32_t), parameter :: DPAR_PROOF_RECV = 1
+    integer(c_int32_t), parameter :: DPAR_PROOF_POST_SEND = 2 ! begins to send (MPI_Isend; ncclSend)
+    integer(c_int32_t), parameter :: DPAR_PROOF_POST_RECV = 3 ! begins to receive
+    ! waits until all messages of the rank are done (MPI_Waitall)
+    integer(c_int32_t), parameter :: DPAR_PROOF_WAIT = 4
+
+    ! How messages are transported. The names mean the same as those of dpar_schedule_check.
+    ! A message is transferred when both of its ends have been posted (MPI_Ssend; Infiniband).
+    integer(c_int32_t), parameter :: DPAR_PROOF_BLOCKING = 0
+    ! A send is done at once while at most `capacity` messages from this rank to this peer have been
+    ! sent but not received.
+    integer(c_int32_t), parameter :: DPAR_PROOF_EAGER = 1
+    ! Messages wait in queues, and a message is transferred once it is the first in its queue on
+    ! both ranks. RANK: one queue per rank (one NCCL communicator).
+    integer(c_int32_t), parameter :: DPAR_PROOF_RANK = 2
+    ! one queue per peer (NCCL communicators of 2 ranks)
+    integer(c_int32_t), parameter :: DPAR_PROOF_PAIR = 3
+
+    ! One action of a rank.
+    type, bind(c) :: dpar_proof_action
+        integer(c_int32_t) :: kind = 0 ! DPAR_PROOF_SEND, ...
+        integer(c_int32_t) :: peer = 0 ! the other rank; ignored by WAIT
+        ! Consecutive actions with the same group other than 0 enter a queue together, as between
+        ! ncclGroupStart and ncclGroupEnd.
+        integer(c_int32_t) :: group = 0
+    end type
+
+    ! The actions of all ranks.
+    type, bind(c) :: dpar_proof_order_desc
+        integer(c_int32_t) :: ranks = 0
+        ! [ranks + 1], the index of each rank's first action.
+        type(c_ptr) :: first = c_null_ptr
+        type(c_ptr) :: action = c_null_ptr
+        integer(c_int32_t) :: transport = 0 ! DPAR_PROOF_BLOCKING, ...
+        integer(c_int32_t) :: capacity = 0 ! of EAGER, in messages per pair of ranks, 0 or more
+        type(c_ptr) :: memory = c_null_ptr ! working memory, aligned as for int64_t
+        integer(c_int64_t) :: bytes = 0 ! its size
+    end type
+
     ! ==== halo_cost ====
     ! predicts the time of a halo exchange on a process grid and chooses the best grid.
 
@@ -2210,6 +2329,77 @@ module dpar
             type(dpar_halo_cursor), intent(inout), target :: cursor
             type(dpar_transfer), intent(inout), target :: transfer
             integer(c_int) :: dpar_halo_next
+        end function
+
+        ! ==== proof ====
+
+        ! Proves transfer lists of any kind, for desc->ranks ranks.
+        function dpar_proof_transfers(desc, report, why) bind(c)
+            import
+            type(dpar_proof_desc), intent(in), target :: desc
+            type(dpar_proof_report), intent(inout), target :: report
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_proof_transfers
+        end function
+
+        ! Writes the report as a table: the verdict, then a line per number with the least, the
+        ! most, the rank with the most, and the sum.
+        subroutine dpar_proof_draw(report, out) bind(c)
+            import
+            type(dpar_proof_report), intent(in), target :: report
+            type(dpar_text), intent(inout), target :: out
+        end subroutine
+
+        ! ==== proof_halo ====
+
+        ! Proves that an exchange in the mode DPAR_HALO_FORWARD fills all halos of a grid, on all
+        ! ranks.
+        function dpar_proof_halo(halo, desc, report, why) bind(c)
+            import
+            type(dpar_halo), intent(in), target :: halo
+            type(dpar_proof_desc), intent(in), target :: desc
+            type(dpar_proof_report), intent(inout), target :: report
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_proof_halo
+        end function
+
+        ! ==== proof_redistribute ====
+
+        ! Proves that dpar_redistribute_first lists a correct redistribution, on all ranks.
+        function dpar_proof_redistribute(from, to, per_node, desc, report, why) bind(c)
+            import
+            type(dpar_layout), intent(in), target :: from
+            type(dpar_layout), intent(in), target :: to
+            integer(c_int32_t), value :: per_node
+            type(dpar_proof_desc), intent(in), target :: desc
+            type(dpar_proof_report), intent(inout), target :: report
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_proof_redistribute
+        end function
+
+        ! ==== proof_points ====
+
+        ! Proves an exchange by index lists, for desc->ranks ranks.
+        function dpar_proof_points(lists, rank, index), lists, desc, report, why) bind(c)
+            import
+            type(c_ptr), intent(inout), target :: lists
+            integer(c_int32_t), value :: rank
+            type(dpar_proof_index), intent(inout), target :: index)
+            type(c_ptr), value :: lists
+            type(dpar_proof_desc), intent(in), target :: desc
+            type(dpar_proof_report), intent(inout), target :: report
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_proof_points
+        end function
+
+        ! ==== proof_order ====
+
+        ! Proves that all ranks reach the end of their actions, however fast each of them is.
+        function dpar_proof_order(order, why) bind(c)
+            import
+            type(dpar_proof_order_desc), intent(in), target :: order
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_proof_order
         end function
 
         ! ==== halo_cost ====

@@ -32,6 +32,7 @@ index base
 schedule index base
 cost schedule index base
 host index base
+proof index base
 comm host index base
 exchange comm host index base
 halo exchange comm host index base
