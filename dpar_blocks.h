@@ -117,7 +117,7 @@ typedef struct dpar_blocks_assign_desc {
     int64_t cells[DPAR_MAX_DIMS]; /* of the grid along each dim, at least 1; at most 2^59 in all */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a block along each dim; the last block of a dim may
                                      have fewer. 0 selects 1 */
-    const unsigned char *exists;  /* [blocks] 0 for blocks without an owner, such as land; NULL if
+    const uint8_t *exists;        /* [blocks] 0 for blocks without an owner, such as land; NULL if
                                      all blocks have one. Arrays of blocks are in the order of
                                      C: the last dim is fastest. At most 2^31 - 1 blocks */
     const double *weight;         /* [blocks] work of each block, in any unit, finite and not
@@ -278,8 +278,8 @@ DPAR_API dpar_status dpar_blocks_draw(dpar_text *text, const dpar_blocks_draw_de
  *     }
  *
  * Blocks are numbered in C order, the last dim fastest. All blocks of an array have the same shape
- * in memory, that of a whole block with its halo, although blocks at the ends of the grid may have
- * fewer cells. u->block[i] is the address of the first own cell of this rank's block i, so that
+ * in memory, that of a whole block with its halo. Blocks at the ends of the grid may have fewer
+ * cells. u->block[i] is the address of the first own cell of this rank's block i, so that
  * halo cells have lower addresses too, and u->stride has the steps between neighbours.
  *
  * An exchange copies between blocks of the same rank directly. Ranks of a node read each other's
@@ -317,12 +317,12 @@ typedef struct dpar_blocks_desc {
                        and the last two dims are y and x */
     int32_t
         order; /* of blocks, of which ranks get contiguous pieces: DPAR_BLOCKS_HILBERT (0), ... */
-    const unsigned char *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
-                                    all exist */
-    const double *weight;        /* [blocks] work of each block in any unit, not negative. NULL
-                                    selects its number of cells */
-    const int32_t *owner;        /* [blocks] the rank of each block, or -1 if it does not exist.
-                                    NULL lets dpar choose by weight and order */
+    const uint8_t *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
+                              all exist */
+    const double *weight;  /* [blocks] work of each block in any unit, not negative. NULL
+                              selects its number of cells */
+    const int32_t *owner;  /* [blocks] the rank of each block, or -1 if it does not exist.
+                              NULL lets dpar choose by weight and order */
 } dpar_blocks_desc;
 
 /* A block that this rank owns. */

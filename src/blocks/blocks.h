@@ -21,8 +21,8 @@
  *     }
  *
  * Blocks are numbered in C order, the last dim fastest. All blocks of an array have the same shape
- * in memory, that of a whole block with its halo, although blocks at the ends of the grid may have
- * fewer cells. u->block[i] is the address of the first own cell of this rank's block i, so that
+ * in memory, that of a whole block with its halo. Blocks at the ends of the grid may have fewer
+ * cells. u->block[i] is the address of the first own cell of this rank's block i, so that
  * halo cells have lower addresses too, and u->stride has the steps between neighbours.
  *
  * An exchange copies between blocks of the same rank directly. Ranks of a node read each other's
@@ -66,12 +66,12 @@ typedef struct dpar_blocks_desc {
                        and the last two dims are y and x */
     int32_t
         order; /* of blocks, of which ranks get contiguous pieces: DPAR_BLOCKS_HILBERT (0), ... */
-    const unsigned char *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
-                                    all exist */
-    const double *weight;        /* [blocks] work of each block in any unit, not negative. NULL
-                                    selects its number of cells */
-    const int32_t *owner;        /* [blocks] the rank of each block, or -1 if it does not exist.
-                                    NULL lets dpar choose by weight and order */
+    const uint8_t *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
+                              all exist */
+    const double *weight;  /* [blocks] work of each block in any unit, not negative. NULL
+                              selects its number of cells */
+    const int32_t *owner;  /* [blocks] the rank of each block, or -1 if it does not exist.
+                              NULL lets dpar choose by weight and order */
 } dpar_blocks_desc;
 
 /* A block that this rank owns. */
