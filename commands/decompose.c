@@ -25,6 +25,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "dpar_cost.h"
+#include "dpar_proof.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -556,19 +556,40 @@ module dpar
     ! ==== proof ====
     ! what is proved about an exchange, and the report of a proof.
 
+    ! The index lists of one rank, for dpar_proof_points, in the form of dpar_points_lists.
+    type, bind(c) :: dpar_proof_index
+        integer(c_int64_t) :: own_count = 0 ! number of own values, and of ghosts after them
+        integer(c_int64_t) :: ghost_count = 0
+        integer(c_int32_t) :: peer_count = 0
+        type(c_ptr) :: peer = c_null_ptr ! [peer_count] ranks, each once
+        type(c_ptr) :: send_count = c_null_ptr ! [peer_count] number of values sent to each peer
+        ! [peer_count] number of values received from each peer
+        type(c_ptr) :: receive_count = c_null_ptr
+        type(c_ptr) :: send_index = c_null_ptr ! local indices of own values, peer after peer
+        ! local indices of ghosts; NULL means own_count, ...
+        type(c_ptr) :: receive_index = c_null_ptr
+        ! [own_count + ghost_count], the global id of each local index, or NULL.
+        type(c_ptr) :: id = c_null_ptr
+        integer(c_int32_t) :: unsent_ghosts = 0 ! 1 allows ghosts that no rank sends
+    end type
+
     ! What to prove, and with which memory.
     type, bind(c) :: dpar_proof_desc
         ! Working memory, aligned as for int64_t, and its size in bytes.
         type(c_ptr) :: memory = c_null_ptr
         integer(c_int64_t) :: bytes = 0
         integer(c_int64_t) :: point_bytes = 0 ! bytes of a point, all fields together; 0 selects 8
-        integer(c_int32_t) :: ranks = 0 ! number of ranks, for dpar_proof_transfers and with `owner`
+        ! number of ranks; dpar_proof_halo needs it only with `owner`, and dpar_proof_redistribute
+        ! never
+        integer(c_int32_t) :: ranks = 0
         ! For dpar_proof_halo: [ranks of halo->grid.mesh], the rank that owns each block, if ranks
         ! own several blocks.
         type(c_ptr) :: owner = c_null_ptr
         ! Lists to be proved. dpar_proof_transfers needs them.
         type(c_funptr) :: next = c_null_funptr
-        type(c_ptr) :: lists = c_null_ptr ! passed to `next`
+        ! For dpar_proof_points: sets *index to the lists of a rank.
+        type(c_funptr) :: index_of = c_null_funptr
+        type(c_ptr) :: lists = c_null_ptr ! passed to `next` and `index_of`
         ! Is called from time to time with the number of ranks that have been checked, and of all
         ! ranks.
         type(c_funptr) :: progress = c_null_funptr
@@ -608,23 +629,6 @@ module dpar
 
     ! ==== proof_points ====
     ! proves exchanges by index lists, as those of unstructured meshes.
-
-    ! The lists of one rank, in the form of dpar_points_lists.
-    type, bind(c) :: dpar_proof_index
-        integer(c_int64_t) :: own_count = 0 ! number of own values, and of ghosts after them
-        integer(c_int64_t) :: ghost_count = 0
-        integer(c_int32_t) :: peer_count = 0
-        type(c_ptr) :: peer = c_null_ptr ! [peer_count] ranks, each once
-        type(c_ptr) :: send_count = c_null_ptr ! [peer_count] number of values sent to each peer
-        ! [peer_count] number of values received from each peer
-        type(c_ptr) :: receive_count = c_null_ptr
-        type(c_ptr) :: send_index = c_null_ptr ! local indices of own values, peer after peer
-        ! local indices of ghosts; NULL means own_count, ...
-        type(c_ptr) :: receive_index = c_null_ptr
-        ! [own_count + ghost_count], the global id of each local index, or NULL.
-        type(c_ptr) :: id = c_null_ptr
-        integer(c_int32_t) :: unsent_ghosts = 0 ! 1 allows ghosts that no rank sends
-    end type
 
     ! ==== proof_order ====
     ! proves that ranks which send and receive in a given order cannot deadlock.
@@ -2324,12 +2328,8 @@ module dpar
         ! ==== proof_points ====
 
         ! Proves an exchange by index lists, for desc->ranks ranks.
-        function dpar_proof_points(lists, rank, index), lists, desc, report, why) bind(c)
+        function dpar_proof_points(desc, report, why) bind(c)
             import
-            type(c_ptr), intent(inout), target :: lists
-            integer(c_int32_t), value :: rank
-            type(dpar_proof_index), intent(inout), target :: index)
-            type(c_ptr), value :: lists
             type(dpar_proof_desc), intent(in), target :: desc
             type(dpar_proof_report), intent(inout), target :: report
             type(dpar_why), intent(inout), optional, target :: why
