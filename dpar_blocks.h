@@ -134,7 +134,8 @@ typedef struct dpar_blocks_stats {
     int64_t blocks;   /* number of blocks that exist */
     int64_t blocks_least, blocks_most; /* of a rank */
     int64_t cut;      /* cells that all ranks together send to other ranks in one exchange of a halo
-                         1 wide, across faces of blocks */
+                         1 wide, across faces of blocks and periodic ends. Folds, poles and corners
+                         are not counted */
     int64_t cut_most; /* the same for the rank that sends the most */
     double neighbours;       /* ranks to which a rank sends, on average */
     int32_t neighbours_most; /* the same for the rank with the most neighbours */
@@ -1286,10 +1287,10 @@ static int32_t dpari_curve_second(const dpari_curve *walk, const dpari_curve_box
     return second;
 }
 
-/* Returns about half of n, even if n allows it. */
+/* Returns the even one of n / 2 and n / 2 + 1, where n is more than 2. */
 static int32_t dpari_curve_half(int32_t n)
 {
-    return n > 2 ? n / 2 + (n / 2) % 2 : n / 2;
+    return n / 2 + n / 2 % 2;
 }
 
 /* Visits the blocks of a box. The recursion is about 2 x log2(blocks) deep. */
@@ -1440,17 +1441,17 @@ DPARI_INTERNAL int32_t dpari_blocks_curve(int32_t order, int32_t dims, const int
 
 /* Distributes the blocks of a grid over ranks. It implements blocks_owner.h.
  *
- * The blocks are put in an order (blocks_curve.h), and their weights, as integers, are summed along
- * it. Whether each rank can have at most some weight is decided by filling rank after rank. A
- * bisection finds the least such weight, the bottleneck. The position of each cut between two ranks
- * is then free in a window: not so early that the rest would be too heavy for the ranks behind it,
- * and not so late that the rank before it would be too heavy. In the window the cut is put nearest
- * to where it should be: at an equal share of the weights, or where it was before. */
+ * The blocks are put in an order (blocks_curve.h, or bisection below), and their weights, as
+ * integers, are summed along it. Whether each rank can have at most some weight is decided by
+ * filling rank after rank. A binary search finds the least such weight, the bottleneck. The
+ * position of each cut between two ranks is then free in a window: not so early that the rest would
+ * be too heavy for the ranks behind it, and not so late that the rank before it would be too heavy.
+ * In the window the cut is put nearest to where it should be: at an equal share of the weights, or
+ * where it was before. */
 
 enum {
-    DPARI_BO_WEIGHT_BITS = 60, /* the sum of all weights is at most 2^60, so that sums of a few such
-                                  sums fit in an int64_t */
-    DPARI_BO_CELL_BITS = 59,   /* at most 2^59 cells, so that the halos of all blocks fit */
+    DPARI_BO_WEIGHT_BITS = 60,   /* the sum of all weights is at most 2^60, so that a few times the
+                                    sum fits in an int64_t */
     DPARI_BO_MANTISSA_BITS = 52, /* of a double: finer steps would not be more accurate */
     DPARI_BO_SLACKS = 6          /* balances that dpar_blocks_rebalance compares */
 };

@@ -16,7 +16,15 @@
  *
  * Columns: weight of the heaviest rank / mean; neighbours of a rank on average, and of the rank
  * with the most; cells that all ranks send in an exchange of a halo 1 wide across faces, and the
- * rank that sends the most. No times are measured. */
+ * rank that sends the most. The row without weights cuts Hilbert's curve into equal numbers of
+ * blocks.
+ *
+ * The last table follows sea ice through twelve months. It makes the blocks that it covers three
+ * times as expensive, and owners are decided again each month. Columns: mean imbalance, and how
+ * many blocks moved in the year. dpar_blocks_rebalance assumes steps of about 20 ms, and blocks of
+ * 4 MB that move at 1 GB/s. If it decides for 30 steps only, most moves do not pay.
+ *
+ * No times are measured. */
 #include "dpar_blocks.h"
 
 static const char program[] = "blocks_owner";
@@ -302,6 +310,17 @@ static int table(int64_t rows, int64_t size, int32_t ranks)
         }
         print_row(peer[i].name, &stats);
     }
+    for (i = 0; i < (size_t)sea.blocks; i++) {
+        sea.weight[i] = sea.exists[i] ? 1 : 0;
+    }
+    if (dpar_blocks_assign(&sea.desc, sea.owner, NULL, &why) < 0) {
+        return complain(why.text, NULL);
+    }
+    count_ocean(rows, 2 * rows, size, size, sea.weight);
+    if (dpar_blocks_measure(&sea.desc, sea.owner, &stats, &why) < 0) {
+        return complain(why.text, NULL);
+    }
+    print_row("dpar, no weights", &stats);
     for (i = 0; i < DPAR_BLOCKS_ORDER_COUNT; i++) {
         sea.desc.order = (int32_t)i;
         if (dpar_blocks_assign(&sea.desc, sea.owner, &stats, &why) < 0) {
@@ -310,6 +329,114 @@ static int table(int64_t rows, int64_t size, int32_t ranks)
         print_row(order[i], &stats);
     }
     free_ocean(&sea);
+    return 0;
+}
+
+/* ---- ice ------------------------------------------------------------------------------------- */
+
+/* Sets the weights of a month in seconds per step. The ice edge moves between 60 and 80 degrees. */
+static void freeze(ocean *sea, const double *cells, int month)
+{
+    const int swing = month < 6 ? month : 12 - month; /* 0 to 6 */
+    const double north = 60 + 20.0 * swing / 6, south = 80 - 20.0 * swing / 6;
+    int32_t i;
+    for (i = 0; i < sea->blocks; i++) {
+        const double latitude = 90 - 180 * (i / sea->columns + 0.5) / sea->rows;
+        sea->weight[i] = cells[i] * 6e-7 * (latitude > north || -latitude > south ? 3 : 1);
+    }
+}
+
+static void assign_anew(ocean *sea)
+{
+    sea->desc.order = DPAR_BLOCKS_HILBERT;
+    dpar_blocks_assign(&sea->desc, sea->owner, NULL, NULL);
+}
+
+static void bisect_anew(ocean *sea)
+{
+    sea->desc.order = DPAR_BLOCKS_BISECTION;
+    dpar_blocks_assign(&sea->desc, sea->owner, NULL, NULL);
+}
+
+/* Lets dpar_blocks_rebalance decide for some steps. */
+static void rebalance(ocean *sea, int64_t steps)
+{
+    dpar_blocks_rebalance_desc how;
+    dpar_blocks_rebalance_result result;
+    memset(&how, 0, sizeof how);
+    sea->desc.order = DPAR_BLOCKS_HILBERT;
+    how.blocks = &sea->desc;
+    how.owner = sea->owner;
+    how.steps = steps;
+    how.block_bytes = 4000000;
+    how.seconds_per_byte = 1e-9;
+    dpar_blocks_rebalance(&how, sea->owner, &result, NULL);
+}
+
+static void rebalance_month(ocean *sea)
+{
+    rebalance(sea, 10000);
+}
+
+static void rebalance_minute(ocean *sea)
+{
+    rebalance(sea, 30);
+}
+
+static void keep(ocean *sea)
+{
+    (void)sea;
+}
+
+static int year(int64_t rows, int64_t size, int32_t ranks)
+{
+    static const struct {
+        char name[24];
+        void (*first)(ocean *sea);
+        void (*next)(ocean *sea);
+    } method[] = {{"nothing moves", assign_anew, keep},
+                  {"AMReX SFC", morton_filled, morton_filled},
+                  {"AMReX knapsack", knapsack, knapsack},
+                  {"dpar bisection anew", bisect_anew, bisect_anew},
+                  {"dpar hilbert anew", assign_anew, assign_anew},
+                  {"rebalance, 10000 steps", assign_anew, rebalance_month},
+                  {"rebalance, 30 steps", assign_anew, rebalance_minute}};
+    size_t i;
+    printf("\nice on blocks of %lld x %lld, %ld ranks, twelve months\n%-24s%10s%14s\n",
+           (long long)size, (long long)size, (long)ranks, "", "imbalance", "blocks moved");
+    for (i = 0; i < sizeof method / sizeof *method; i++) {
+        ocean sea;
+        dpar_blocks_stats stats;
+        dpar_why why;
+        double *cells, imbalance = 0;
+        int32_t *before, k;
+        long long moved = 0;
+        int month;
+        make_ocean(&sea, rows, size, ranks);
+        cells = (double *)memory((size_t)sea.blocks * sizeof *cells);
+        before = (int32_t *)memory((size_t)sea.blocks * sizeof *before);
+        memcpy(cells, sea.weight, (size_t)sea.blocks * sizeof *cells);
+        for (month = 0; month < 12; month++) {
+            freeze(&sea, cells, month);
+            memcpy(before, sea.owner, (size_t)sea.blocks * sizeof *before);
+            if (month == 0) {
+                method[i].first(&sea);
+            } else {
+                method[i].next(&sea);
+            }
+            if (dpar_blocks_measure(&sea.desc, sea.owner, &stats, &why) < 0) {
+                return complain(why.text, NULL);
+            }
+            imbalance += stats.imbalance / 12;
+            for (k = 0; k < sea.blocks && month > 0; k++) {
+                moved += sea.exists[k] && sea.owner[k] != before[k];
+            }
+        }
+        printf("%-24s%10.3f%14lld\n", method[i].name, imbalance, moved);
+        free(cells);
+        free(before);
+        free_ocean(&sea);
+    }
     return 0;
 }
 
@@ -328,5 +455,6 @@ int main(int argc, char **argv)
     code = table(rows, rows / 16, 48);
     code = code != 0 ? code : table(rows, rows / 32, 48);
     code = code != 0 ? code : table(rows, rows / 32, 256);
-    return code != 0 ? code : table(rows, rows / 64, 256);
+    code = code != 0 ? code : table(rows, rows / 64, 256);
+    return code != 0 ? code : year(rows, rows / 32, 48);
 }

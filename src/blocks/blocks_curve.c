@@ -95,10 +95,10 @@ static int32_t dpari_curve_second(const dpari_curve *walk, const dpari_curve_box
     return second;
 }
 
-/* Returns about half of n, even if n allows it. */
+/* Returns the even one of n / 2 and n / 2 + 1, where n is more than 2. */
 static int32_t dpari_curve_half(int32_t n)
 {
-    return n > 2 ? n / 2 + (n / 2) % 2 : n / 2;
+    return n / 2 + n / 2 % 2;
 }
 
 /* Visits the blocks of a box. The recursion is about 2 x log2(blocks) deep. */

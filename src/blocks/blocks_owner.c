@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Distributes the blocks of a grid over ranks. It implements blocks_owner.h.
  *
- * The blocks are put in an order (blocks_curve.h), and their weights, as integers, are summed along
- * it. Whether each rank can have at most some weight is decided by filling rank after rank. A
- * bisection finds the least such weight, the bottleneck. The position of each cut between two ranks
- * is then free in a window: not so early that the rest would be too heavy for the ranks behind it,
- * and not so late that the rank before it would be too heavy. In the window the cut is put nearest
- * to where it should be: at an equal share of the weights, or where it was before. */
+ * The blocks are put in an order (blocks_curve.h, or bisection below), and their weights, as
+ * integers, are summed along it. Whether each rank can have at most some weight is decided by
+ * filling rank after rank. A binary search finds the least such weight, the bottleneck. The
+ * position of each cut between two ranks is then free in a window: not so early that the rest would
+ * be too heavy for the ranks behind it, and not so late that the rank before it would be too heavy.
+ * In the window the cut is put nearest to where it should be: at an equal share of the weights, or
+ * where it was before. */
 #include "blocks_owner.h"
 
 #include "../base/base_private.h"
 #include "blocks_curve.h"
 
 enum {
-    DPARI_BO_WEIGHT_BITS = 60, /* the sum of all weights is at most 2^60, so that sums of a few such
-                                  sums fit in an int64_t */
-    DPARI_BO_CELL_BITS = 59,   /* at most 2^59 cells, so that the halos of all blocks fit */
+    DPARI_BO_WEIGHT_BITS = 60,   /* the sum of all weights is at most 2^60, so that a few times the
+                                    sum fits in an int64_t */
     DPARI_BO_MANTISSA_BITS = 52, /* of a double: finer steps would not be more accurate */
     DPARI_BO_SLACKS = 6          /* balances that dpar_blocks_rebalance compares */
 };

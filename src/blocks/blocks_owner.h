@@ -65,7 +65,8 @@ typedef struct dpar_blocks_stats {
     int64_t blocks;   /* number of blocks that exist */
     int64_t blocks_least, blocks_most; /* of a rank */
     int64_t cut;      /* cells that all ranks together send to other ranks in one exchange of a halo
-                         1 wide, across faces of blocks */
+                         1 wide, across faces of blocks and periodic ends. Folds, poles and corners
+                         are not counted */
     int64_t cut_most; /* the same for the rank that sends the most */
     double neighbours;       /* ranks to which a rank sends, on average */
     int32_t neighbours_most; /* the same for the rank with the most neighbours */

@@ -797,6 +797,7 @@ static void refusals(void)
     CHECK_INT(dpar_blocks_assign(&desc, owner, &stats, &why), DPAR_OK);
     CHECK_INT(stats.blocks, 15);
     REFUSED(dpar_blocks_measure(&desc, owner, NULL, &why), DPAR_E_ARG, "stats is NULL");
+    REFUSED(dpar_blocks_measure(NULL, owner, &stats, &why), DPAR_E_ARG, "dims is 0");
     owner[3] = 3;
     REFUSED(dpar_blocks_measure(&desc, owner, &stats, &why), DPAR_E_ARG,
             "block 3: its owner is 3, but must be a rank from 0 to 2");
