@@ -1272,6 +1272,9 @@ module dpar
     ! allocates memory for the whole grid on rank 0 with dpar_comm_alloc.
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
+    ! ==== grid_check ====
+    ! finds stencils that read stale cells of a deep halo (dpar_grid_desc.steps).
+
     ! ==== points ====
     ! exchanges values of unstructured meshes, described by ids or by index lists, for finite
     ! elements, finite volumes on polyhedra, sparse matrices and graphs.
@@ -3426,6 +3429,30 @@ module dpar
             type(c_ptr), value :: plan
             type(dpar_text), intent(inout), target :: out
         end subroutine
+
+        ! ==== grid_check ====
+
+        ! Sets all points of arrays to NaN, own ones too, except those beyond walls.
+        function dpar_grid_poison(grid, arrays, count, why) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_grid_poison
+        end function
+
+        ! Checks the arrays that sub-step j has written, and sets their halo cells that are not
+        ! valid afterwards to NaN.
+        function dpar_grid_check_step(grid, arrays, count, j, why) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: j
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_grid_check_step
+        end function
 
         ! ==== points ====
 
