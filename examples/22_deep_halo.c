@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 19 - computes heat on a plate with a deep halo, and exchanges only every fourth step.
+/* 22 - computes heat on a plate with a deep halo, and exchanges only every fourth step.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/22_deep_halo.c -o build/22 && build/22 --ranks 4
  *   4 ranks: 0.1377 in row 20 after 500 steps, the same bits with 500 exchanges and with 125
