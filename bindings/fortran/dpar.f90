@@ -1502,7 +1502,7 @@ module dpar
         integer(c_int64_t) :: blocks_least = 0 ! of a rank
         integer(c_int64_t) :: blocks_most = 0
         ! cells that all ranks together send to other ranks in one exchange of a halo 1 wide, across
-        ! faces of blocks
+        ! faces of blocks and periodic ends.
         integer(c_int64_t) :: cut = 0
         integer(c_int64_t) :: cut_most = 0 ! the same for the rank that sends the most
         real(c_double) :: neighbours = 0.0_c_double ! ranks to which a rank sends, on average
