@@ -389,7 +389,7 @@ static void many_additions(void)
 
 int main(int argc, char **argv)
 {
-    const int rounds = argc > 1 ? atoi(argv[1]) : 450;
+    const int rounds = argc > 1 ? atoi(argv[1]) : 240;
     known();
     many_additions();
     cases(rounds);
