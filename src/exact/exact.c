@@ -54,7 +54,7 @@ static void dpari_ex_add_run(const dpari_ex_adder *adder, const void *x, const v
     const int32_t bytes = adder->bytes;
     /* vectors that cross cache lines are slow, so that the first block ends where a line does */
     const int64_t before = n < 4 * DPARI_EX_BLOCK ? 0 : (int64_t)((uintptr_t)a % 64) / bytes;
-    int64_t some = before > 0 ? 64 / bytes - before : DPARI_EX_BLOCK;
+    int64_t some = before > 0 ? 64 / bytes - before : (int64_t)DPARI_EX_BLOCK;
     for (; n > 0; some = DPARI_EX_BLOCK) {
         some = dpari_least(n, some);
         if (bytes > 2) {
