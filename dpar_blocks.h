@@ -117,7 +117,7 @@ typedef struct dpar_blocks_assign_desc {
     int64_t cells[DPAR_MAX_DIMS]; /* of the grid along each dim, at least 1; at most 2^59 in all */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a block along each dim; the last block of a dim may
                                      have fewer. 0 selects 1 */
-    const unsigned char *exists;  /* [blocks] 0 for blocks without an owner, such as land; NULL if
+    const uint8_t *exists;        /* [blocks] 0 for blocks without an owner, such as land; NULL if
                                      all blocks have one. Arrays of blocks are in the order of
                                      C: the last dim is fastest. At most 2^31 - 1 blocks */
     const double *weight;         /* [blocks] work of each block, in any unit, finite and not
@@ -279,16 +279,16 @@ DPAR_API dpar_status dpar_blocks_draw(dpar_text *text, const dpar_blocks_draw_de
  *     }
  *
  * Blocks are numbered in C order, the last dim fastest. All blocks of an array have the same shape
- * in memory, that of a whole block with its halo, although blocks at the ends of the grid may have
- * fewer cells. u->block[i] is the address of the first own cell of this rank's block i, so that
+ * in memory, that of a whole block with its halo. Blocks at the ends of the grid may have fewer
+ * cells. u->block[i] is the address of the first own cell of this rank's block i, so that
  * halo cells have lower addresses too, and u->stride has the steps between neighbours.
  *
  * An exchange copies between blocks of the same rank directly. Ranks of a node read each other's
  * arrays in place where rows are long, and packed rows otherwise. Between nodes, each rank sends
  * one message to each neighbour rank, for all blocks and arrays. Halo cells get what they would get
- * if each block had a rank of its own: the value of their owner inside the grid, around periodic
- * dims, over folds, poles and the edges of a cubed sphere. Halo cells keep their values beyond
- * other ends of the grid, and where a block does not exist.
+ * if each block had a rank to itself. That is the value of their owner inside the grid, around
+ * periodic dims, over folds, poles and the edges of a cubed sphere. Halo cells keep their values
+ * beyond other ends of the grid, and where a block does not exist.
  *
  * Blocks may be computed by several threads at once, also while an exchange is in progress. The
  * functions of this file are called by one thread at a time, as all collective calls. */
@@ -318,12 +318,12 @@ typedef struct dpar_blocks_desc {
                        and the last two dims are y and x */
     int32_t
         order; /* of blocks, of which ranks get contiguous pieces: DPAR_BLOCKS_HILBERT (0), ... */
-    const unsigned char *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
-                                    all exist */
-    const double *weight;        /* [blocks] work of each block in any unit, not negative. NULL
-                                    selects its number of cells */
-    const int32_t *owner;        /* [blocks] the rank of each block, or -1 if it does not exist.
-                                    NULL lets dpar choose by weight and order */
+    const uint8_t *exists; /* [blocks] 0 for blocks that do not exist, such as land; NULL if
+                              all exist */
+    const double *weight;  /* [blocks] work of each block in any unit, not negative. NULL
+                              selects its number of cells */
+    const int32_t *owner;  /* [blocks] the rank of each block, or -1 if it does not exist.
+                              NULL lets dpar choose by weight and order */
 } dpar_blocks_desc;
 
 /* A block that this rank owns. */
@@ -492,10 +492,10 @@ typedef struct dpar_blocks_move_desc {
  * handles of arrays stay valid. Rank 0 decides, so that all ranks agree.
  *
  * Collective. Errors are returned on all ranks, and nothing has then moved. Fails with DPAR_E_ARG
- * if an exchange has not ended, an array is attached (free its handle before, and attach it again),
- * or a value is out of range, with DPAR_E_MISMATCH if ranks pass different values, and with
+ * if an exchange has not ended, a value is out of range, or an array is attached; free its handle
+ * before, and attach it again. Fails with DPAR_E_MISMATCH if ranks pass different values, and with
  * DPAR_E_MEMORY. If blocks move, costs one message per block and array, memory for the new arrays
- * next to the old ones, and the plans, which are made again by the next exchanges. */
+ * next to the old ones, and the plans, which the next exchanges make again. */
 DPAR_API dpar_status dpar_blocks_move(dpar_blocks *blocks, const dpar_blocks_move_desc *desc,
                                       dpar_blocks_rebalance_result *result, dpar_why *why);
 

@@ -51,8 +51,8 @@
 /* ==== exact/exact.h ==== */
 
 /* exact - computes sums, dot products and norms that do not depend on the number of ranks. Each
- * result is the exact sum, rounded once, so that its bits are the same for any number of ranks or
- * threads, any cut of the data and any order, on every compiler and CPU, and on a GPU.
+ * result is the exact sum, rounded once. Its bits are therefore the same for any number of ranks or
+ * threads, for any cut and order of the data, and with every compiler and CPU.
  *
  *     dpar_exact_sum(comm, u, n, DPAR_F64, &total);           over all ranks
  *     dpar_exact_dot(comm, r, z, n, DPAR_F64, &rz);
@@ -76,12 +76,12 @@
  *     dpar_exact_merge(&sum, &other);
  *     total = dpar_exact_result(&sum, DPAR_F64);
  *
- * Results. Sums are rounded to nearest, ties to even, whatever the rounding mode, and also if
- * subnormal numbers are flushed to zero or the program is compiled with -ffast-math. Nothing
+ * Results. Sums are rounded to nearest, ties to even. Neither the rounding mode, nor flushing to
+ * zero, nor -ffast-math changes a bit. Nothing
  * overflows in between: 1e308 + 1e308 - 1e308 is 1e308. A sum that exceeds the largest number of
  * the type when it is rounded is infinite. Products of a dot product are exact, as is the sum of
- * squares of a norm, whose root is rounded once. As IEEE 754 demands, a NaN, or inf and -inf
- * together, or 0 times inf, make a sum NaN (the quiet NaN without sign and payload), and otherwise
+ * squares of a norm, whose root is rounded once. As IEEE 754 demands, a NaN makes a sum NaN (the
+ * quiet one without sign and payload), and so do inf and -inf together, or 0 times inf. Otherwise
  * an inf makes it that inf. A norm with an inf is inf, unless there is a NaN. A sum that is exactly
  * zero is +0, even if all terms are -0, as in a loop that starts at 0.0.
  *
@@ -165,14 +165,13 @@ DPAR_API dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count, int32_
 /* ---- over the ranks of a communicator ----
  *
  * These functions are collective. The number of elements may differ from rank to rank, and may be
- * 0. Arrays are in the host's memory (dpar_cuda.h adds arrays of a GPU). All ranks receive the
- * result, with the same bits. If a rank passes a wrong value, all ranks get DPAR_E_ARG and a
- * message that names the rank and the value. They get DPAR_E_MISMATCH if kinds, types or numbers of
- * terms differ, and other errors as dpar_all_reduce does. Results are written only on success. The
- * message is in comm->why.
+ * 0. Arrays are in the host's memory. All ranks receive the result, with the same bits. If a rank
+ * passes a wrong value, all ranks get DPAR_E_ARG and a message that names the rank and the value.
+ * They get DPAR_E_MISMATCH if kinds, types or numbers of terms differ, and other errors as
+ * dpar_all_reduce does. Results are written only on success. The message is in comm->why.
  *
- * Cost: a pass over the elements, and one all-reduce of 0.6 KB for each sum of DPAR_F64, 1.1 KB for
- * each dot product and norm of DPAR_F64, and at most 0.2 KB for each term of another type. */
+ * Cost: a pass over the elements, and one all-reduce. It has 0.6 KB for each sum of DPAR_F64, and
+ * 1.1 KB for each dot product and norm of DPAR_F64. Terms of other types have at most 0.2 KB. */
 
 /* Computes the sum of x[count] of all ranks. */
 DPAR_API dpar_status dpar_exact_sum(dpar_comm *comm, const void *x, int64_t count, int32_t type,
@@ -1462,7 +1461,8 @@ static void dpari_ex_add_checked(dpar_exact *sum, const dpar_exact_term *term)
     dpari_ex_flush(&adder);
 }
 
-DPAR_API dpar_exact_term dpar_exact_sum_of(const void *x, int64_t count, int32_t type)
+DPAR_API DPARI_COLD DPARI_NOINLINE dpar_exact_term dpar_exact_sum_of(const void *x, int64_t count,
+                                                                     int32_t type)
 {
     dpar_exact_term term;
     dpari_zero(&term, sizeof term);
@@ -1472,8 +1472,8 @@ DPAR_API dpar_exact_term dpar_exact_sum_of(const void *x, int64_t count, int32_t
     return term;
 }
 
-DPAR_API dpar_exact_term dpar_exact_dot_of(const void *x, const void *y, int64_t count,
-                                           int32_t type)
+DPAR_API DPARI_COLD DPARI_NOINLINE dpar_exact_term dpar_exact_dot_of(const void *x, const void *y,
+                                                                     int64_t count, int32_t type)
 {
     dpar_exact_term term = dpar_exact_sum_of(x, count, type);
     term.kind = DPAR_EXACT_DOT;
@@ -1481,7 +1481,8 @@ DPAR_API dpar_exact_term dpar_exact_dot_of(const void *x, const void *y, int64_t
     return term;
 }
 
-DPAR_API dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count, int32_t type)
+DPAR_API DPARI_COLD DPARI_NOINLINE dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count,
+                                                                      int32_t type)
 {
     dpar_exact_term term = dpar_exact_sum_of(x, count, type);
     term.kind = DPAR_EXACT_NORM;
@@ -1541,8 +1542,8 @@ static void dpari_ex_copy(dpar_exact *sum, dpari_ex_message *message, int32_t fi
 }
 
 /* Adds a message over all ranks. If a rank has failed, all ranks return an error. */
-static dpar_status dpari_ex_reduce(dpar_comm *comm, dpari_ex_message *message, dpar_status status,
-                                   dpar_why *why)
+static DPARI_COLD dpar_status dpari_ex_reduce(dpar_comm *comm, dpari_ex_message *message,
+                                              dpar_status status, dpar_why *why)
 {
     dpar_call call;
     dpar_status posted;
@@ -1567,8 +1568,9 @@ static dpar_status dpari_ex_reduce(dpar_comm *comm, dpari_ex_message *message, d
 }
 
 /* Computes at most DPAR_EXACT_TERMS terms. Returns their number in *done. */
-static dpar_status dpari_ex_some(dpar_comm *comm, dpar_status status, dpar_why *why,
-                                 const dpar_exact_term *terms, int32_t count, double *results)
+static DPARI_COLD dpar_status dpari_ex_some(dpar_comm *comm, dpar_status status, dpar_why *why,
+                                            const dpar_exact_term *terms, int32_t count,
+                                            double *results)
 {
     dpari_ex_message message;
     dpar_exact sum;
@@ -1605,9 +1607,9 @@ static dpar_status dpari_ex_some(dpar_comm *comm, dpar_status status, dpar_why *
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_ex_many(dpar_comm *comm, dpar_status status, dpar_why *why,
-                                         const dpar_exact_term *terms, int32_t count,
-                                         double *results)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ex_many(dpar_comm *comm, dpar_status status,
+                                                    dpar_why *why, const dpar_exact_term *terms,
+                                                    int32_t count, double *results)
 {
     int32_t i;
     if (!terms || count < 0) {
@@ -1628,8 +1630,8 @@ DPARI_INTERNAL dpar_status dpari_ex_many(dpar_comm *comm, dpar_status status, dp
     return status;
 }
 
-DPAR_API dpar_status dpar_exact_many(dpar_comm *comm, const dpar_exact_term *terms, int32_t count,
-                                     double *results)
+DPAR_API DPARI_COLD dpar_status dpar_exact_many(dpar_comm *comm, const dpar_exact_term *terms,
+                                                int32_t count, double *results)
 {
     dpar_status status = DPAR_OK;
     dpar_why why;
@@ -1644,28 +1646,29 @@ DPAR_API dpar_status dpar_exact_many(dpar_comm *comm, const dpar_exact_term *ter
     return dpari_ex_many(comm, status, &why, terms, count, results);
 }
 
-DPAR_API dpar_status dpar_exact_sum(dpar_comm *comm, const void *x, int64_t count, int32_t type,
-                                    double *sum)
+DPAR_API DPARI_COLD dpar_status dpar_exact_sum(dpar_comm *comm, const void *x, int64_t count,
+                                               int32_t type, double *sum)
 {
     const dpar_exact_term term = dpar_exact_sum_of(x, count, type);
     return dpar_exact_many(comm, &term, 1, sum);
 }
 
-DPAR_API dpar_status dpar_exact_dot(dpar_comm *comm, const void *x, const void *y, int64_t count,
-                                    int32_t type, double *dot)
+DPAR_API DPARI_COLD dpar_status dpar_exact_dot(dpar_comm *comm, const void *x, const void *y,
+                                               int64_t count, int32_t type, double *dot)
 {
     const dpar_exact_term term = dpar_exact_dot_of(x, y, count, type);
     return dpar_exact_many(comm, &term, 1, dot);
 }
 
-DPAR_API dpar_status dpar_exact_norm(dpar_comm *comm, const void *x, int64_t count, int32_t type,
-                                     double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_exact_norm(dpar_comm *comm, const void *x, int64_t count,
+                                                int32_t type, double *norm)
 {
     const dpar_exact_term term = dpar_exact_norm_of(x, count, type);
     return dpar_exact_many(comm, &term, 1, norm);
 }
 
-DPAR_API dpar_status dpar_exact_all_reduce(dpar_comm *comm, dpar_exact *sums, int32_t count)
+DPAR_API DPARI_COLD dpar_status dpar_exact_all_reduce(dpar_comm *comm, dpar_exact *sums,
+                                                      int32_t count)
 {
     dpar_status status = DPAR_OK;
     dpar_why why;
@@ -1710,8 +1713,8 @@ DPAR_API dpar_status dpar_exact_all_reduce(dpar_comm *comm, dpar_exact *sums, in
 /* Describes the own points of an array of a grid as a box, whose last dim is for components. */
 
 /* Describes the points of x, and of y if it is not NULL. first: first component, of `count`. */
-static dpar_status dpari_ex_grid_box(const dpar_grid *grid, const dpar_grid_field *field,
-                                     int32_t first, int32_t count, dpar_exact_term *term)
+static DPARI_COLD dpar_status dpari_ex_grid_box(const dpar_grid *grid, const dpar_grid_field *field,
+                                                int32_t first, int32_t count, dpar_exact_term *term)
 {
     dpar_grid_part part;
     int64_t start = 0;
@@ -1747,8 +1750,8 @@ static int32_t dpari_ex_components(const dpar_grid_field *field)
 }
 
 /* Computes one term over all components. */
-static dpar_status dpari_ex_grid_one(dpar_grid *grid, dpar_exact_term term,
-                                     const dpar_grid_field *field, double *result)
+static DPARI_COLD dpar_status dpari_ex_grid_one(dpar_grid *grid, dpar_exact_term term,
+                                                const dpar_grid_field *field, double *result)
 {
     dpar_status status;
     dpar_why why;
@@ -1762,8 +1765,8 @@ static dpar_status dpari_ex_grid_one(dpar_grid *grid, dpar_exact_term term,
     return dpari_ex_many(grid->comm, status, &why, &term, 1, result);
 }
 
-DPAR_API dpar_status dpar_exact_grid_sum(dpar_grid *grid, const void *x, int32_t type,
-                                         const dpar_grid_field *field, double *sums)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_sum(dpar_grid *grid, const void *x, int32_t type,
+                                                    const dpar_grid_field *field, double *sums)
 {
     const int32_t components = dpari_ex_components(field);
     dpar_exact_term terms[DPAR_EXACT_TERMS];
@@ -1788,20 +1791,22 @@ DPAR_API dpar_status dpar_exact_grid_sum(dpar_grid *grid, const void *x, int32_t
     return status;
 }
 
-DPAR_API dpar_status dpar_exact_grid_dot(dpar_grid *grid, const void *x, const void *y,
-                                         int32_t type, const dpar_grid_field *field, double *dot)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_dot(dpar_grid *grid, const void *x, const void *y,
+                                                    int32_t type, const dpar_grid_field *field,
+                                                    double *dot)
 {
     return dpari_ex_grid_one(grid, dpar_exact_dot_of(x, y, 0, type), field, dot);
 }
 
-DPAR_API dpar_status dpar_exact_grid_norm(dpar_grid *grid, const void *x, int32_t type,
-                                          const dpar_grid_field *field, double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_norm(dpar_grid *grid, const void *x, int32_t type,
+                                                     const dpar_grid_field *field, double *norm)
 {
     return dpari_ex_grid_one(grid, dpar_exact_norm_of(x, 0, type), field, norm);
 }
 
-DPAR_API dpar_status dpar_exact_grid_term(const dpar_grid *grid, const void *x, int32_t type,
-                                          const dpar_grid_field *field, dpar_exact_term *term)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_term(const dpar_grid *grid, const void *x,
+                                                     int32_t type, const dpar_grid_field *field,
+                                                     dpar_exact_term *term)
 {
     dpar_exact_term made = dpar_exact_sum_of(x, 0, type);
     const dpar_status status =
@@ -1866,8 +1871,9 @@ DPAR_API DPARI_COLD dpar_status dpar_exact_points_term(const dpar_points *points
 }
 
 /* Computes one term over all components. */
-static dpar_status dpari_ex_points_one(dpar_points *points, const dpar_points_field *x,
-                                       const dpar_points_field *y, int32_t kind, double *result)
+static DPARI_COLD dpar_status dpari_ex_points_one(dpar_points *points, const dpar_points_field *x,
+                                                  const dpar_points_field *y, int32_t kind,
+                                                  double *result)
 {
     dpar_exact_term term = dpar_exact_sum_of(NULL, 0, x ? x->type : DPAR_TYPE_NONE);
     dpar_status status;
@@ -1883,8 +1889,8 @@ static dpar_status dpari_ex_points_one(dpar_points *points, const dpar_points_fi
     return dpari_ex_many(points->comm, status, &why, &term, 1, result);
 }
 
-DPAR_API dpar_status dpar_exact_points_sum(dpar_points *points, const dpar_points_field *x,
-                                           double *sums)
+DPAR_API DPARI_COLD dpar_status dpar_exact_points_sum(dpar_points *points,
+                                                      const dpar_points_field *x, double *sums)
 {
     const int32_t components = x ? dpari_pt_components(x) : 1;
     dpar_exact_term terms[DPAR_EXACT_TERMS];
@@ -1913,14 +1919,15 @@ DPAR_API dpar_status dpar_exact_points_sum(dpar_points *points, const dpar_point
     return status;
 }
 
-DPAR_API dpar_status dpar_exact_points_dot(dpar_points *points, const dpar_points_field *x,
-                                           const dpar_points_field *y, double *dot)
+DPAR_API DPARI_COLD dpar_status dpar_exact_points_dot(dpar_points *points,
+                                                      const dpar_points_field *x,
+                                                      const dpar_points_field *y, double *dot)
 {
     return dpari_ex_points_one(points, x, y, DPAR_EXACT_DOT, dot);
 }
 
-DPAR_API dpar_status dpar_exact_points_norm(dpar_points *points, const dpar_points_field *x,
-                                            double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_exact_points_norm(dpar_points *points,
+                                                       const dpar_points_field *x, double *norm)
 {
     return dpari_ex_points_one(points, x, NULL, DPAR_EXACT_NORM, norm);
 }

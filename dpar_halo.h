@@ -530,8 +530,8 @@ typedef struct dpar_grid_desc {
      * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
     /* Number of times that a code applies its stencil between two exchanges, for deep halos; 0
-     * selects 1. In dims that are periodic or cut it must divide the widths of the halo, and the
-     * quotient is the stencil's radius: a halo of 6 with 3 steps is for a stencil of radius 2. In
+     * selects 1. The stencil's radius is the halo's width divided by steps: a halo of 6 with 3
+     * steps is for radius 2. In dims that are periodic or cut, steps must divide the widths. In
      * other dims the halo needs only the radius. More than 1 step needs star = 0, because a second
      * step reads edges and corners. See dpar_grid_valid. */
     int32_t steps;
@@ -1173,6 +1173,25 @@ DPARI_FN const dpar_grid_desc *dpari_gx_desc_of(const dpar_grid *grid)
 {
     return &((const dpari_gx *)(const void *)grid)->desc;
 }
+
+/* ==== halo/grid_access.h ==== */
+
+/* grid_access - what the checks of dpar_debug.h read of an array of a grid. Private. */
+
+typedef struct dpari_gx_access {
+    const dpar_grid_desc *desc;
+    const dpar_grid_field *field; /* with components and all strides, also if they are defaults */
+    unsigned char *first;         /* the first own point */
+    const int64_t *low, *high;    /* [dims] width of the halo */
+    int64_t widest;               /* the largest of these */
+    int32_t steps;                /* desc.steps, at least 1 */
+    int32_t type;
+    int32_t device; /* 1 if arrays are in memory that the CPU cannot reach */
+} dpari_gx_access;
+
+/* Describes an array. Returns 1, or 0 if it is not an array of the grid, or the grid's world was
+ * closed. */
+DPARI_API int dpari_gx_access_to(dpar_grid *grid, void *array, dpari_gx_access *access);
 
 #endif /* DPARI_HALO_INTERNAL_H */
 
@@ -8887,6 +8906,27 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
         }
     }
     return 0;
+}
+
+/* ---- one array ------------------------------------------------------------------------------- */
+
+DPARI_API DPARI_COLD int dpari_gx_access_to(dpar_grid *handle, void *array, dpari_gx_access *access)
+{
+    const dpari_gx *grid = dpari_gx_of(handle);
+    const dpari_gx_shape *shape = grid && array ? dpari_gx_shape_at(grid, array) : NULL;
+    if (!shape) {
+        return 0;
+    }
+    access->desc = &grid->desc;
+    access->field = &shape->field;
+    access->first = (unsigned char *)array + shape->origin;
+    access->low = grid->low;
+    access->high = grid->high;
+    access->widest = grid->widest;
+    access->steps = grid->steps;
+    access->type = shape->type;
+    access->device = grid->mem != NULL;
+    return 1;
 }
 
 /* ---- one block ------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
  * one with the smallest halo, the same with the best placement of its ranks on the nodes, and of
  * all grids, well placed, the one whose busiest node sends the least. ./decompose --help lists the
  * options. It calls dpar_cart_dims, dpar_cart_choose_parts and dpar_mapping_choose, and
- * dpar_mapping_cost for the bytes. With --prove it calls dpar_proof_halo for the last grid, and with
+ * dpar_mapping_cost for the bytes. With --prove it calls dpar_proof_halo for the last grid. With
  * --blocks it compares owners of many blocks per rank instead (decompose_blocks.h). Exit code: 0
  * done, 1 the exchange is refuted, 2 bad input (one message on stderr).
  *
@@ -26,6 +26,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "dpar_cost.h"
+#include "dpar_proof.h"
 #if defined(__unix__) || defined(__APPLE__)
 #include "dpar_blocks.h"
 #endif

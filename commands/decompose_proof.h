@@ -3,8 +3,6 @@
 #ifndef DPAR_COMMANDS_DECOMPOSE_PROOF_H
 #define DPAR_COMMANDS_DECOMPOSE_PROOF_H
 
-#include "../dpar_proof.h"
-
 /* What `decompose --prove` proves, in addition to the grid. */
 typedef struct proof_job {
     int wanted;                   /* 1 if there is --prove */

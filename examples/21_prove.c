@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 21 - proves the halo exchange of 4096 ranks on one core, and finds the deadlock of another one.
- *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/21_prove.c -o build/21
- *   build/21
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/21_prove.c -o build/21 && build/21
  *   4096 ranks: each halo cell comes once, from its owner; at most 592 bytes per rank in 8 messages
  *   shift, eager: each rank reaches its end
  *   shift, blocking: 4 ranks wait for each other: rank 0 waits at action 0 for its send to rank 1;

@@ -5,6 +5,7 @@
 #ifndef DPAR_IMPLEMENTATION
 #define DPAR_IMPLEMENTATION
 #endif
+#include "dpar_blocks.h"
 #include "dpar_cost.h"
 #include "dpar_debug.h"
 #include "dpar_particles.h"

@@ -8,8 +8,8 @@
 ! standard. If your code is compiled with -std=f2008 or older, compile only this file with
 ! -std=f2018; the other files can use its module.
 !
-! It contains meshes, layouts, moves of arrays, communicators, halos, grids, points, particles, pencils
-! and MPI, but no planning, pipelines or layers of networks.
+! It contains meshes, layouts, moves of arrays, communicators, halos, grids, points, particles, pencils,
+! blocks and MPI, but no planning, pipelines or layers of networks.
 !
 ! Names, arguments and results are those of C. The comment on a function or a field here is the first
 ! sentence of its comment in the C header (dpar.h and so on), which has the rest. The differences
@@ -556,19 +556,40 @@ module dpar
     ! ==== proof ====
     ! what is proved about an exchange, and the report of a proof.
 
+    ! The index lists of one rank, for dpar_proof_points, in the form of dpar_points_lists.
+    type, bind(c) :: dpar_proof_index
+        integer(c_int64_t) :: own_count = 0 ! number of own values, and of ghosts after them
+        integer(c_int64_t) :: ghost_count = 0
+        integer(c_int32_t) :: peer_count = 0
+        type(c_ptr) :: peer = c_null_ptr ! [peer_count] ranks, each once
+        type(c_ptr) :: send_count = c_null_ptr ! [peer_count] number of values sent to each peer
+        ! [peer_count] number of values received from each peer
+        type(c_ptr) :: receive_count = c_null_ptr
+        type(c_ptr) :: send_index = c_null_ptr ! local indices of own values, peer after peer
+        ! local indices of ghosts; NULL means own_count, ...
+        type(c_ptr) :: receive_index = c_null_ptr
+        ! [own_count + ghost_count], the global id of each local index, or NULL.
+        type(c_ptr) :: id = c_null_ptr
+        integer(c_int32_t) :: unsent_ghosts = 0 ! 1 allows ghosts that no rank sends
+    end type
+
     ! What to prove, and with which memory.
     type, bind(c) :: dpar_proof_desc
         ! Working memory, aligned as for int64_t, and its size in bytes.
         type(c_ptr) :: memory = c_null_ptr
         integer(c_int64_t) :: bytes = 0
         integer(c_int64_t) :: point_bytes = 0 ! bytes of a point, all fields together; 0 selects 8
-        integer(c_int32_t) :: ranks = 0 ! number of ranks, for dpar_proof_transfers and with `owner`
+        ! number of ranks; dpar_proof_halo needs it only with `owner`, and dpar_proof_redistribute
+        ! never
+        integer(c_int32_t) :: ranks = 0
         ! For dpar_proof_halo: [ranks of halo->grid.mesh], the rank that owns each block, if ranks
         ! own several blocks.
         type(c_ptr) :: owner = c_null_ptr
         ! Lists to be proved. dpar_proof_transfers needs them.
         type(c_funptr) :: next = c_null_funptr
-        type(c_ptr) :: lists = c_null_ptr ! passed to `next`
+        ! For dpar_proof_points: sets *index to the lists of a rank.
+        type(c_funptr) :: index_of = c_null_funptr
+        type(c_ptr) :: lists = c_null_ptr ! passed to `next` and `index_of`
         ! Is called from time to time with the number of ranks that have been checked, and of all
         ! ranks.
         type(c_funptr) :: progress = c_null_funptr
@@ -608,23 +629,6 @@ module dpar
 
     ! ==== proof_points ====
     ! proves exchanges by index lists, as those of unstructured meshes.
-
-    ! The lists of one rank, in the form of dpar_points_lists.
-    type, bind(c) :: dpar_proof_index
-        integer(c_int64_t) :: own_count = 0 ! number of own values, and of ghosts after them
-        integer(c_int64_t) :: ghost_count = 0
-        integer(c_int32_t) :: peer_count = 0
-        type(c_ptr) :: peer = c_null_ptr ! [peer_count] ranks, each once
-        type(c_ptr) :: send_count = c_null_ptr ! [peer_count] number of values sent to each peer
-        ! [peer_count] number of values received from each peer
-        type(c_ptr) :: receive_count = c_null_ptr
-        type(c_ptr) :: send_index = c_null_ptr ! local indices of own values, peer after peer
-        ! local indices of ghosts; NULL means own_count, ...
-        type(c_ptr) :: receive_index = c_null_ptr
-        ! [own_count + ghost_count], the global id of each local index, or NULL.
-        type(c_ptr) :: id = c_null_ptr
-        integer(c_int32_t) :: unsent_ghosts = 0 ! 1 allows ghosts that no rank sends
-    end type
 
     ! ==== proof_order ====
     ! proves that ranks which send and receive in a given order cannot deadlock.
@@ -1268,6 +1272,9 @@ module dpar
     ! allocates memory for the whole grid on rank 0 with dpar_comm_alloc.
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
+    ! ==== grid_check ====
+    ! finds stencils that read stale cells of a deep halo (dpar_grid_desc.steps).
+
     ! ==== points ====
     ! exchanges values of unstructured meshes, described by ids or by index lists, for finite
     ! elements, finite volumes on polyhedra, sparse matrices and graphs.
@@ -1589,6 +1596,219 @@ module dpar
         integer(c_int32_t) :: grid(0:1) = 0 ! as in the descriptor, or as selected
         ! bytes of this rank's pencil along each axis.
         integer(c_int64_t) :: bytes(0:2) = 0
+    end type
+
+    ! ==== blocks_owner ====
+    ! decides which rank owns which block of a grid that is cut into many small blocks.
+
+    ! The orders of blocks. The pieces of Hilbert's curve are compact, so that ranks exchange
+    ! little.
+    ! Hilbert's curve, generalised to boxes of any size
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_HILBERT = 0
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_MORTON = 1 ! Morton's order (Z-order), which jumps
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_ROWS = 2 ! row by row, as arrays are in memory
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_SNAKE = 3 ! row by row, every other row backwards
+    ! blocks and ranks are halved along the longest side, again and again.
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_BISECTION = 4
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_ORDER_COUNT = 5
+
+    ! A grid of blocks and the ranks that are to own them.
+    type, bind(c) :: dpar_blocks_assign_desc
+        integer(c_int32_t) :: dims = 0 ! 1 to DPAR_MAX_DIMS
+        integer(c_int32_t) :: ranks = 0 ! at least 1
+        integer(c_int32_t) :: order = 0 ! DPAR_BLOCKS_HILBERT, ...
+        ! bit d: dim d wraps around; matters only to the statistics
+        integer(c_int32_t) :: periodic = 0
+        ! of the grid along each dim, at least 1.
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
+        ! cells of a block along each dim.
+        integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0
+        ! [blocks] 0 for blocks without an owner, such as land.
+        type(c_ptr) :: exists = c_null_ptr
+        ! [blocks] work of each block, in any unit, finite and not negative.
+        type(c_ptr) :: weight = c_null_ptr
+        type(c_ptr) :: memory = c_null_ptr ! scratch, aligned as malloc does it
+        integer(c_int64_t) :: bytes = 0 ! of `memory`: 12 per block, 32 per rank and 24
+    end type
+
+    ! How well the blocks are distributed.
+    type, bind(c) :: dpar_blocks_stats
+        ! weight of the heaviest rank / mean of all ranks.
+        real(c_double) :: imbalance = 0.0_c_double
+        ! weight of the heaviest rank, in the unit of `weight`
+        real(c_double) :: heaviest = 0.0_c_double
+        integer(c_int64_t) :: blocks = 0 ! number of blocks that exist
+        integer(c_int64_t) :: blocks_least = 0 ! of a rank
+        integer(c_int64_t) :: blocks_most = 0
+        ! cells that all ranks together send to other ranks in one exchange of a halo 1 wide, across
+        ! faces of blocks and periodic ends.
+        integer(c_int64_t) :: cut = 0
+        integer(c_int64_t) :: cut_most = 0 ! the same for the rank that sends the most
+        real(c_double) :: neighbours = 0.0_c_double ! ranks to which a rank sends, on average
+        integer(c_int32_t) :: neighbours_most = 0 ! the same for the rank with the most neighbours
+        integer(c_int32_t) :: idle = 0 ! number of ranks without blocks
+    end type
+
+    ! What dpar_blocks_rebalance weighs against each other.
+    type, bind(c) :: dpar_blocks_rebalance_desc
+        type(c_ptr) :: blocks = c_null_ptr ! the grid, with new weights
+        ! [blocks] present owners, as dpar_blocks_assign writes them
+        type(c_ptr) :: owner = c_null_ptr
+        ! that the new owners will be used for.
+        integer(c_int64_t) :: steps = 0
+        integer(c_int64_t) :: block_bytes = 0 ! that travel with a block: its share of all arrays
+        ! for the bytes that a rank sends and receives
+        real(c_double) :: seconds_per_byte = 0.0_c_double
+        ! that a move takes in addition, such as the time to plan
+        real(c_double) :: seconds = 0.0_c_double
+        ! of a step; 0 selects 1, for weights that are seconds per step
+        real(c_double) :: seconds_per_weight = 0.0_c_double
+        ! share of a step's time that must be gained, such as 0.05.
+        real(c_double) :: threshold = 0.0_c_double
+    end type
+
+    ! The decision of dpar_blocks_rebalance.
+    type, bind(c) :: dpar_blocks_rebalance_result
+        integer(c_int32_t) :: pays = 0 ! 1 if blocks should move, otherwise 0
+        ! seconds that the best new owners save in `steps` steps
+        real(c_double) :: gain = 0.0_c_double
+        real(c_double) :: cost = 0.0_c_double ! seconds that the move to them takes
+        ! blocks that change their owner.
+        integer(c_int64_t) :: blocks_moved = 0
+        integer(c_int64_t) :: bytes_moved = 0 ! bytes that they have
+        integer(c_int64_t) :: bytes_most = 0 ! bytes that the busiest rank sends and receives
+        type(dpar_blocks_stats) :: before ! both with the new weights; equal if it does not pay
+        type(dpar_blocks_stats) :: after
+    end type
+
+    ! ==== blocks_draw ====
+    ! draws which rank owns which block (blocks_owner.h), as text or as SVG.
+
+    ! A picture of owners. Zero it, then set the fields that you need.
+    type, bind(c) :: dpar_blocks_draw_desc
+        type(c_ptr) :: blocks = c_null_ptr ! the grid; weights and memory are not used
+        ! [blocks] a rank, or a negative number for blocks without an owner
+        type(c_ptr) :: owner = c_null_ptr
+        type(c_ptr) :: stats = c_null_ptr ! of these owners, printed above them; NULL if not wanted
+        ! [blocks] owners before blocks moved, drawn above the others.
+        type(c_ptr) :: before = c_null_ptr
+        type(c_ptr) :: stats_before = c_null_ptr
+        type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL if there is none
+        integer(c_int32_t) :: upward = 0 ! 1 draws row 0 at the bottom, as on maps; 0 at the top
+        ! block along each dim that is not drawn
+        integer(c_int64_t) :: layer(0:DPAR_MAX_DIMS - 1) = 0
+    end type
+
+    ! The formats of a picture. Both show the last two dims that have more than one block, and name
+    ! the layer that they show if there are blocks along other dims.
+    ! 7-bit ASCII: one character per block, A-Z, a-z and 0-9 for ranks 0 to 61, and the same again
+    ! for the ranks above. '.' is a block without an owner.
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_DRAW_TEXT = 0
+    ! SVG: a colour per rank, grey for blocks without an owner, and a tooltip with the rank. Valid
+    ! XML without scripts and without fonts other than sans-serif.
+    integer(c_int32_t), parameter :: DPAR_BLOCKS_DRAW_SVG = 1
+
+    ! ==== blocks ====
+    ! a grid that is cut into many small blocks, of which each rank owns any number.
+
+    ! A grid of blocks. Zero it, then set dims, cells, block, halo and what you need.
+    type, bind(c) :: dpar_blocks_desc
+        integer(c_int32_t) :: dims = 0 ! 1 to DPAR_MAX_DIMS; the last dim is contiguous in memory
+        ! 0 exchanges with all neighbours of a block, 1 only with those across a face, so that edges
+        ! and corners are left out
+        integer(c_int32_t) :: star = 0
+        ! cells of the whole grid in each dim, at least 1
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0
+        ! cells of a block in each dim. The last block of a dim has what is left.
+        integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0
+        ! width of the halo on both sides of all dims, in cells.
+        integer(c_int64_t) :: halo = 0
+        ! Width of the halo below and above the block in each dim.
+        integer(c_int64_t) :: halo_low(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: halo_high(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0 ! 1 makes the dim periodic
+        ! Folds, poles and cubed spheres as in dpar_halo of dpar.h, which describes them.
+        integer(c_int32_t) :: folds = 0
+        integer(c_int32_t) :: fold = 0
+        integer(c_int32_t) :: mirror = 0
+        integer(c_int32_t) :: poles = 0 ! DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both
+        ! 1 if the grid is a cubed sphere.
+        integer(c_int32_t) :: cube = 0
+        ! of blocks, of which ranks get contiguous pieces.
+        integer(c_int32_t) :: order = 0
+        ! [blocks] 0 for blocks that do not exist, such as land.
+        type(c_ptr) :: exists = c_null_ptr
+        ! [blocks] work of each block in any unit, not negative.
+        type(c_ptr) :: weight = c_null_ptr
+        ! [blocks] the rank of each block, or -1 if it does not exist.
+        type(c_ptr) :: owner = c_null_ptr
+    end type
+
+    ! A block that this rank owns.
+    type, bind(c) :: dpar_block
+        integer(c_int32_t) :: number = 0 ! in the grid of blocks, in C order
+        ! index of its first cell in the whole grid
+        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of its cells
+    end type
+
+    ! A grid of blocks, made by dpar_blocks_make.
+    type, bind(c) :: dpar_blocks
+        type(c_ptr) :: comm = c_null_ptr
+        integer(c_int32_t) :: dims = 0
+        integer(c_int32_t) :: total = 0 ! blocks of the whole grid, also those that do not exist
+        integer(c_int32_t) :: count = 0 ! blocks that this rank owns; may be 0
+        integer(c_int32_t) :: grid(0:DPAR_MAX_DIMS - 1) = 0 ! number of blocks along each dim
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid
+        integer(c_int64_t) :: size(0:DPAR_MAX_DIMS - 1) = 0 ! cells of a whole block
+        type(c_ptr) :: block = c_null_ptr ! [count] in ascending order of their numbers
+        type(c_ptr) :: owner = c_null_ptr ! [total] rank of each block; -1 if it does not exist
+    end type
+
+    ! The points, components and memory of an array.
+    type, bind(c) :: dpar_blocks_field
+        integer(c_int32_t) :: components = 0 ! elements at each point, 1 to 2^20; 0 selects 1
+        ! 0 stores the components of a point next to each other.
+        integer(c_int32_t) :: planes = 0
+        ! DPAR_ORDER_LAST_FASTEST (0) is C order.
+        integer(c_int32_t) :: order = 0
+        ! DPAR_HALO_AT_CELLS or DPAR_HALO_AT_LOW_FACES in each dim.
+        integer(c_int32_t) :: location(0:DPAR_MAX_DIMS - 1) = 0
+        ! 0 for scalars. 1 if each component changes its sign across a fold or a pole.
+        integer(c_int32_t) :: vector = 0
+        integer(c_int32_t) :: on_row = 0 ! where the points are at the fold, as in dpar_halo
+        integer(c_int32_t) :: shift = 0
+        integer(c_int32_t) :: pole_rows = 0 ! poles whose end row is on the pole, as in dpar_halo
+        ! Only for dpar_blocks_attach: elements between neighbours in each dim, and between
+        ! components (0 selects 1).
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: component_stride = 0
+    end type
+
+    ! An array on all blocks. All fields are read-only.
+    type, bind(c) :: dpar_blocks_array
+        type(c_ptr) :: blocks = c_null_ptr
+        integer(c_int32_t) :: type = 0
+        integer(c_int32_t) :: components = 0
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! elements between neighbours
+        integer(c_int64_t) :: component_stride = 0 ! elements between components
+        ! [blocks->count] address of the first own point of each block
+        type(c_ptr) :: block = c_null_ptr
+    end type
+
+    ! New owners, or what decides about them.
+    type, bind(c) :: dpar_blocks_move_desc
+        ! [blocks->count] work of each block of this rank, such as the measured seconds per step,
+        ! finite and not negative
+        type(c_ptr) :: weight = c_null_ptr
+        integer(c_int64_t) :: steps = 0 ! until the next decision, as in dpar_blocks_rebalance_desc
+        real(c_double) :: seconds_per_byte = 0.0_c_double ! as there
+        real(c_double) :: seconds = 0.0_c_double
+        real(c_double) :: seconds_per_weight = 0.0_c_double
+        real(c_double) :: threshold = 0.0_c_double
+        ! [blocks->total] the new owner of each block that exists, which are then used even if it
+        ! does not pay.
+        type(c_ptr) :: owner = c_null_ptr
     end type
 
     ! ==== exact ====
@@ -2380,12 +2600,8 @@ module dpar
         ! ==== proof_points ====
 
         ! Proves an exchange by index lists, for desc->ranks ranks.
-        function dpar_proof_points(lists, rank, index), lists, desc, report, why) bind(c)
+        function dpar_proof_points(desc, report, why) bind(c)
             import
-            type(c_ptr), intent(inout), target :: lists
-            integer(c_int32_t), value :: rank
-            type(dpar_proof_index), intent(inout), target :: index)
-            type(c_ptr), value :: lists
             type(dpar_proof_desc), intent(in), target :: desc
             type(dpar_proof_report), intent(inout), target :: report
             type(dpar_why), intent(inout), optional, target :: why
@@ -3214,6 +3430,30 @@ module dpar
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
+        ! ==== grid_check ====
+
+        ! Sets all points of arrays to NaN, own ones too, except those beyond walls.
+        function dpar_grid_poison(grid, arrays, count, why) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_grid_poison
+        end function
+
+        ! Checks the arrays that sub-step j has written, and sets their halo cells that are not
+        ! valid afterwards to NaN.
+        function dpar_grid_check_step(grid, arrays, count, j, why) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: j
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_grid_check_step
+        end function
+
         ! ==== points ====
 
         ! Plans exchanges. The arrays of desc are not used after the call, except for desc.memory,
@@ -3694,6 +3934,180 @@ module dpar
             import
             type(c_ptr), value :: pencil
             integer(c_int32_t) :: dpar_pencil_end
+        end function
+
+        ! ==== blocks_owner ====
+
+        ! Decides which rank owns which block.
+        function dpar_blocks_assign(desc, owner, stats, why) bind(c)
+            import
+            type(dpar_blocks_assign_desc), intent(in), target :: desc
+            integer(c_int32_t), intent(inout), target :: owner(*)
+            type(dpar_blocks_stats), intent(inout), optional, target :: stats
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_assign
+        end function
+
+        ! Computes how well given owners distribute the blocks.
+        function dpar_blocks_measure(desc, owner, stats, why) bind(c)
+            import
+            type(dpar_blocks_assign_desc), intent(in), target :: desc
+            integer(c_int32_t), intent(in), target :: owner(*)
+            type(dpar_blocks_stats), intent(inout), target :: stats
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_measure
+        end function
+
+        ! Decides whether blocks should move to other ranks, and which.
+        function dpar_blocks_rebalance(desc, owner, result, why) bind(c)
+            import
+            type(dpar_blocks_rebalance_desc), intent(in), target :: desc
+            integer(c_int32_t), intent(inout), target :: owner(*)
+            type(dpar_blocks_rebalance_result), intent(inout), target :: result
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_rebalance
+        end function
+
+        ! ==== blocks_draw ====
+
+        ! Draws owners and appends the picture to a text.
+        function dpar_blocks_draw(text, desc, format, why) bind(c)
+            import
+            type(dpar_text), intent(inout), target :: text
+            type(dpar_blocks_draw_desc), intent(in), target :: desc
+            integer(c_int32_t), value :: format
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_draw
+        end function
+
+        ! ==== blocks ====
+
+        ! Cuts a grid into blocks and gives them to the ranks of comm.
+        function dpar_blocks_make(comm, desc, blocks, why) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_blocks_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: blocks
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_make
+        end function
+
+        ! Destroys blocks with their plans and arrays, also the handles of attached arrays.
+        function dpar_blocks_free(blocks) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            integer(c_int32_t) :: dpar_blocks_free
+        end function
+
+        ! Allocates a zeroed array on all blocks, with halos, in registered memory.
+        function dpar_blocks_array_make(blocks, type, field, array, why) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            integer(c_int32_t), value :: type
+            type(dpar_blocks_field), intent(in), optional, target :: field
+            type(c_ptr), intent(inout), target :: array
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_array_make
+        end function
+
+        ! Makes a handle for an array of your own, whose blocks are anywhere in memory.
+        function dpar_blocks_attach(blocks, block, type, field, array, why) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), intent(in), target :: block(*)
+            integer(c_int32_t), value :: type
+            type(dpar_blocks_field), intent(in), optional, target :: field
+            type(c_ptr), intent(inout), target :: array
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_attach
+        end function
+
+        ! Releases an array, or the handle of an attached one.
+        function dpar_blocks_array_free(array) bind(c)
+            import
+            type(c_ptr), value :: array
+            integer(c_int32_t) :: dpar_blocks_array_free
+        end function
+
+        ! Exchanges the halos of all blocks of an array.
+        function dpar_blocks_exchange(blocks, array) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), value :: array
+            integer(c_int32_t) :: dpar_blocks_exchange
+        end function
+
+        ! Exchanges the halos of several arrays, with one message per neighbour rank.
+        function dpar_blocks_exchange_many(blocks, arrays, count) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t) :: dpar_blocks_exchange_many
+        end function
+
+        ! Starts an exchange of several arrays.
+        function dpar_blocks_begin(blocks, arrays, count) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t) :: dpar_blocks_begin
+        end function
+
+        ! Advances the exchange in which `array` takes part without waiting.
+        function dpar_blocks_test(blocks, array) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), value :: array
+            integer(c_int32_t) :: dpar_blocks_test
+        end function
+
+        ! Waits until the exchange in which `array` takes part is complete.
+        function dpar_blocks_end(blocks, array) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), value :: array
+            integer(c_int32_t) :: dpar_blocks_end
+        end function
+
+        ! Combines the values of halo cells with those of the owners of these cells, which is the
+        ! adjoint of an exchange if op is DPAR_SUM.
+        function dpar_blocks_reduce(blocks, arrays, count, op) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), intent(in), target :: arrays(*)
+            integer(c_int32_t), value :: count
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_blocks_reduce
+        end function
+
+        ! Gives blocks to other ranks, with all arrays of dpar_blocks_array_make and their halos.
+        function dpar_blocks_move(blocks, desc, result, why) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(dpar_blocks_move_desc), intent(in), target :: desc
+            type(dpar_blocks_rebalance_result), intent(inout), optional, target :: result
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_blocks_move
+        end function
+
+        ! Gathers the own points of all blocks in `whole` on rank 0.
+        function dpar_blocks_gather(blocks, array, whole) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), value :: array
+            type(c_ptr), value :: whole
+            integer(c_int32_t) :: dpar_blocks_gather
+        end function
+
+        ! Scatters `whole` from rank 0 to the own points of all blocks.
+        function dpar_blocks_scatter(blocks, array, whole) bind(c)
+            import
+            type(c_ptr), value :: blocks
+            type(c_ptr), value :: array
+            type(c_ptr), value :: whole
+            integer(c_int32_t) :: dpar_blocks_scatter
         end function
 
         ! ==== exact ====

@@ -48,7 +48,7 @@ typedef struct dpar_blocks_assign_desc {
     int64_t cells[DPAR_MAX_DIMS]; /* of the grid along each dim, at least 1; at most 2^59 in all */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a block along each dim; the last block of a dim may
                                      have fewer. 0 selects 1 */
-    const unsigned char *exists;  /* [blocks] 0 for blocks without an owner, such as land; NULL if
+    const uint8_t *exists;        /* [blocks] 0 for blocks without an owner, such as land; NULL if
                                      all blocks have one. Arrays of blocks are in the order of
                                      C: the last dim is fastest. At most 2^31 - 1 blocks */
     const double *weight;         /* [blocks] work of each block, in any unit, finite and not

@@ -251,7 +251,8 @@ static void dpari_ex_add_checked(dpar_exact *sum, const dpar_exact_term *term)
     dpari_ex_flush(&adder);
 }
 
-DPAR_API dpar_exact_term dpar_exact_sum_of(const void *x, int64_t count, int32_t type)
+DPAR_API DPARI_COLD DPARI_NOINLINE dpar_exact_term dpar_exact_sum_of(const void *x, int64_t count,
+                                                                     int32_t type)
 {
     dpar_exact_term term;
     dpari_zero(&term, sizeof term);
@@ -261,8 +262,8 @@ DPAR_API dpar_exact_term dpar_exact_sum_of(const void *x, int64_t count, int32_t
     return term;
 }
 
-DPAR_API dpar_exact_term dpar_exact_dot_of(const void *x, const void *y, int64_t count,
-                                           int32_t type)
+DPAR_API DPARI_COLD DPARI_NOINLINE dpar_exact_term dpar_exact_dot_of(const void *x, const void *y,
+                                                                     int64_t count, int32_t type)
 {
     dpar_exact_term term = dpar_exact_sum_of(x, count, type);
     term.kind = DPAR_EXACT_DOT;
@@ -270,7 +271,8 @@ DPAR_API dpar_exact_term dpar_exact_dot_of(const void *x, const void *y, int64_t
     return term;
 }
 
-DPAR_API dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count, int32_t type)
+DPAR_API DPARI_COLD DPARI_NOINLINE dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count,
+                                                                      int32_t type)
 {
     dpar_exact_term term = dpar_exact_sum_of(x, count, type);
     term.kind = DPAR_EXACT_NORM;

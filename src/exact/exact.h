@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* exact - computes sums, dot products and norms that do not depend on the number of ranks. Each
- * result is the exact sum, rounded once, so that its bits are the same for any number of ranks or
- * threads, any cut of the data and any order, on every compiler and CPU, and on a GPU.
+ * result is the exact sum, rounded once. Its bits are therefore the same for any number of ranks or
+ * threads, for any cut and order of the data, and with every compiler and CPU.
  *
  *     dpar_exact_sum(comm, u, n, DPAR_F64, &total);           over all ranks
  *     dpar_exact_dot(comm, r, z, n, DPAR_F64, &rz);
@@ -25,12 +25,12 @@
  *     dpar_exact_merge(&sum, &other);
  *     total = dpar_exact_result(&sum, DPAR_F64);
  *
- * Results. Sums are rounded to nearest, ties to even, whatever the rounding mode, and also if
- * subnormal numbers are flushed to zero or the program is compiled with -ffast-math. Nothing
+ * Results. Sums are rounded to nearest, ties to even. Neither the rounding mode, nor flushing to
+ * zero, nor -ffast-math changes a bit. Nothing
  * overflows in between: 1e308 + 1e308 - 1e308 is 1e308. A sum that exceeds the largest number of
  * the type when it is rounded is infinite. Products of a dot product are exact, as is the sum of
- * squares of a norm, whose root is rounded once. As IEEE 754 demands, a NaN, or inf and -inf
- * together, or 0 times inf, make a sum NaN (the quiet NaN without sign and payload), and otherwise
+ * squares of a norm, whose root is rounded once. As IEEE 754 demands, a NaN makes a sum NaN (the
+ * quiet one without sign and payload), and so do inf and -inf together, or 0 times inf. Otherwise
  * an inf makes it that inf. A norm with an inf is inf, unless there is a NaN. A sum that is exactly
  * zero is +0, even if all terms are -0, as in a loop that starts at 0.0.
  *
@@ -119,14 +119,13 @@ DPAR_API dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count, int32_
 /* ---- over the ranks of a communicator ----
  *
  * These functions are collective. The number of elements may differ from rank to rank, and may be
- * 0. Arrays are in the host's memory (dpar_cuda.h adds arrays of a GPU). All ranks receive the
- * result, with the same bits. If a rank passes a wrong value, all ranks get DPAR_E_ARG and a
- * message that names the rank and the value. They get DPAR_E_MISMATCH if kinds, types or numbers of
- * terms differ, and other errors as dpar_all_reduce does. Results are written only on success. The
- * message is in comm->why.
+ * 0. Arrays are in the host's memory. All ranks receive the result, with the same bits. If a rank
+ * passes a wrong value, all ranks get DPAR_E_ARG and a message that names the rank and the value.
+ * They get DPAR_E_MISMATCH if kinds, types or numbers of terms differ, and other errors as
+ * dpar_all_reduce does. Results are written only on success. The message is in comm->why.
  *
- * Cost: a pass over the elements, and one all-reduce of 0.6 KB for each sum of DPAR_F64, 1.1 KB for
- * each dot product and norm of DPAR_F64, and at most 0.2 KB for each term of another type. */
+ * Cost: a pass over the elements, and one all-reduce. It has 0.6 KB for each sum of DPAR_F64, and
+ * 1.1 KB for each dot product and norm of DPAR_F64. Terms of other types have at most 0.2 KB. */
 
 /* Computes the sum of x[count] of all ranks. */
 DPAR_API dpar_status dpar_exact_sum(dpar_comm *comm, const void *x, int64_t count, int32_t type,

@@ -7,8 +7,8 @@
 #include "exact_ranks.h"
 
 /* Describes the points of x, and of y if it is not NULL. first: first component, of `count`. */
-static dpar_status dpari_ex_grid_box(const dpar_grid *grid, const dpar_grid_field *field,
-                                     int32_t first, int32_t count, dpar_exact_term *term)
+static DPARI_COLD dpar_status dpari_ex_grid_box(const dpar_grid *grid, const dpar_grid_field *field,
+                                                int32_t first, int32_t count, dpar_exact_term *term)
 {
     dpar_grid_part part;
     int64_t start = 0;
@@ -44,8 +44,8 @@ static int32_t dpari_ex_components(const dpar_grid_field *field)
 }
 
 /* Computes one term over all components. */
-static dpar_status dpari_ex_grid_one(dpar_grid *grid, dpar_exact_term term,
-                                     const dpar_grid_field *field, double *result)
+static DPARI_COLD dpar_status dpari_ex_grid_one(dpar_grid *grid, dpar_exact_term term,
+                                                const dpar_grid_field *field, double *result)
 {
     dpar_status status;
     dpar_why why;
@@ -59,8 +59,8 @@ static dpar_status dpari_ex_grid_one(dpar_grid *grid, dpar_exact_term term,
     return dpari_ex_many(grid->comm, status, &why, &term, 1, result);
 }
 
-DPAR_API dpar_status dpar_exact_grid_sum(dpar_grid *grid, const void *x, int32_t type,
-                                         const dpar_grid_field *field, double *sums)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_sum(dpar_grid *grid, const void *x, int32_t type,
+                                                    const dpar_grid_field *field, double *sums)
 {
     const int32_t components = dpari_ex_components(field);
     dpar_exact_term terms[DPAR_EXACT_TERMS];
@@ -85,20 +85,22 @@ DPAR_API dpar_status dpar_exact_grid_sum(dpar_grid *grid, const void *x, int32_t
     return status;
 }
 
-DPAR_API dpar_status dpar_exact_grid_dot(dpar_grid *grid, const void *x, const void *y,
-                                         int32_t type, const dpar_grid_field *field, double *dot)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_dot(dpar_grid *grid, const void *x, const void *y,
+                                                    int32_t type, const dpar_grid_field *field,
+                                                    double *dot)
 {
     return dpari_ex_grid_one(grid, dpar_exact_dot_of(x, y, 0, type), field, dot);
 }
 
-DPAR_API dpar_status dpar_exact_grid_norm(dpar_grid *grid, const void *x, int32_t type,
-                                          const dpar_grid_field *field, double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_norm(dpar_grid *grid, const void *x, int32_t type,
+                                                     const dpar_grid_field *field, double *norm)
 {
     return dpari_ex_grid_one(grid, dpar_exact_norm_of(x, 0, type), field, norm);
 }
 
-DPAR_API dpar_status dpar_exact_grid_term(const dpar_grid *grid, const void *x, int32_t type,
-                                          const dpar_grid_field *field, dpar_exact_term *term)
+DPAR_API DPARI_COLD dpar_status dpar_exact_grid_term(const dpar_grid *grid, const void *x,
+                                                     int32_t type, const dpar_grid_field *field,
+                                                     dpar_exact_term *term)
 {
     dpar_exact_term made = dpar_exact_sum_of(x, 0, type);
     const dpar_status status =

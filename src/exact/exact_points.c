@@ -50,8 +50,9 @@ DPAR_API DPARI_COLD dpar_status dpar_exact_points_term(const dpar_points *points
 }
 
 /* Computes one term over all components. */
-static dpar_status dpari_ex_points_one(dpar_points *points, const dpar_points_field *x,
-                                       const dpar_points_field *y, int32_t kind, double *result)
+static DPARI_COLD dpar_status dpari_ex_points_one(dpar_points *points, const dpar_points_field *x,
+                                                  const dpar_points_field *y, int32_t kind,
+                                                  double *result)
 {
     dpar_exact_term term = dpar_exact_sum_of(NULL, 0, x ? x->type : DPAR_TYPE_NONE);
     dpar_status status;
@@ -67,8 +68,8 @@ static dpar_status dpari_ex_points_one(dpar_points *points, const dpar_points_fi
     return dpari_ex_many(points->comm, status, &why, &term, 1, result);
 }
 
-DPAR_API dpar_status dpar_exact_points_sum(dpar_points *points, const dpar_points_field *x,
-                                           double *sums)
+DPAR_API DPARI_COLD dpar_status dpar_exact_points_sum(dpar_points *points,
+                                                      const dpar_points_field *x, double *sums)
 {
     const int32_t components = x ? dpari_pt_components(x) : 1;
     dpar_exact_term terms[DPAR_EXACT_TERMS];
@@ -97,14 +98,15 @@ DPAR_API dpar_status dpar_exact_points_sum(dpar_points *points, const dpar_point
     return status;
 }
 
-DPAR_API dpar_status dpar_exact_points_dot(dpar_points *points, const dpar_points_field *x,
-                                           const dpar_points_field *y, double *dot)
+DPAR_API DPARI_COLD dpar_status dpar_exact_points_dot(dpar_points *points,
+                                                      const dpar_points_field *x,
+                                                      const dpar_points_field *y, double *dot)
 {
     return dpari_ex_points_one(points, x, y, DPAR_EXACT_DOT, dot);
 }
 
-DPAR_API dpar_status dpar_exact_points_norm(dpar_points *points, const dpar_points_field *x,
-                                            double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_exact_points_norm(dpar_points *points,
+                                                       const dpar_points_field *x, double *norm)
 {
     return dpari_ex_points_one(points, x, NULL, DPAR_EXACT_NORM, norm);
 }

@@ -32,8 +32,8 @@ static void dpari_ex_copy(dpar_exact *sum, dpari_ex_message *message, int32_t fi
 }
 
 /* Adds a message over all ranks. If a rank has failed, all ranks return an error. */
-static dpar_status dpari_ex_reduce(dpar_comm *comm, dpari_ex_message *message, dpar_status status,
-                                   dpar_why *why)
+static DPARI_COLD dpar_status dpari_ex_reduce(dpar_comm *comm, dpari_ex_message *message,
+                                              dpar_status status, dpar_why *why)
 {
     dpar_call call;
     dpar_status posted;
@@ -58,8 +58,9 @@ static dpar_status dpari_ex_reduce(dpar_comm *comm, dpari_ex_message *message, d
 }
 
 /* Computes at most DPAR_EXACT_TERMS terms. Returns their number in *done. */
-static dpar_status dpari_ex_some(dpar_comm *comm, dpar_status status, dpar_why *why,
-                                 const dpar_exact_term *terms, int32_t count, double *results)
+static DPARI_COLD dpar_status dpari_ex_some(dpar_comm *comm, dpar_status status, dpar_why *why,
+                                            const dpar_exact_term *terms, int32_t count,
+                                            double *results)
 {
     dpari_ex_message message;
     dpar_exact sum;
@@ -96,9 +97,9 @@ static dpar_status dpari_ex_some(dpar_comm *comm, dpar_status status, dpar_why *
     return DPAR_OK;
 }
 
-DPARI_INTERNAL dpar_status dpari_ex_many(dpar_comm *comm, dpar_status status, dpar_why *why,
-                                         const dpar_exact_term *terms, int32_t count,
-                                         double *results)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ex_many(dpar_comm *comm, dpar_status status,
+                                                    dpar_why *why, const dpar_exact_term *terms,
+                                                    int32_t count, double *results)
 {
     int32_t i;
     if (!terms || count < 0) {
@@ -119,8 +120,8 @@ DPARI_INTERNAL dpar_status dpari_ex_many(dpar_comm *comm, dpar_status status, dp
     return status;
 }
 
-DPAR_API dpar_status dpar_exact_many(dpar_comm *comm, const dpar_exact_term *terms, int32_t count,
-                                     double *results)
+DPAR_API DPARI_COLD dpar_status dpar_exact_many(dpar_comm *comm, const dpar_exact_term *terms,
+                                                int32_t count, double *results)
 {
     dpar_status status = DPAR_OK;
     dpar_why why;
@@ -135,28 +136,29 @@ DPAR_API dpar_status dpar_exact_many(dpar_comm *comm, const dpar_exact_term *ter
     return dpari_ex_many(comm, status, &why, terms, count, results);
 }
 
-DPAR_API dpar_status dpar_exact_sum(dpar_comm *comm, const void *x, int64_t count, int32_t type,
-                                    double *sum)
+DPAR_API DPARI_COLD dpar_status dpar_exact_sum(dpar_comm *comm, const void *x, int64_t count,
+                                               int32_t type, double *sum)
 {
     const dpar_exact_term term = dpar_exact_sum_of(x, count, type);
     return dpar_exact_many(comm, &term, 1, sum);
 }
 
-DPAR_API dpar_status dpar_exact_dot(dpar_comm *comm, const void *x, const void *y, int64_t count,
-                                    int32_t type, double *dot)
+DPAR_API DPARI_COLD dpar_status dpar_exact_dot(dpar_comm *comm, const void *x, const void *y,
+                                               int64_t count, int32_t type, double *dot)
 {
     const dpar_exact_term term = dpar_exact_dot_of(x, y, count, type);
     return dpar_exact_many(comm, &term, 1, dot);
 }
 
-DPAR_API dpar_status dpar_exact_norm(dpar_comm *comm, const void *x, int64_t count, int32_t type,
-                                     double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_exact_norm(dpar_comm *comm, const void *x, int64_t count,
+                                                int32_t type, double *norm)
 {
     const dpar_exact_term term = dpar_exact_norm_of(x, count, type);
     return dpar_exact_many(comm, &term, 1, norm);
 }
 
-DPAR_API dpar_status dpar_exact_all_reduce(dpar_comm *comm, dpar_exact *sums, int32_t count)
+DPAR_API DPARI_COLD dpar_status dpar_exact_all_reduce(dpar_comm *comm, dpar_exact *sums,
+                                                      int32_t count)
 {
     dpar_status status = DPAR_OK;
     dpar_why why;

@@ -116,8 +116,8 @@ typedef struct dpar_grid_desc {
      * part has none. */
     int64_t expected_count[DPAR_MAX_DIMS];
     /* Number of times that a code applies its stencil between two exchanges, for deep halos; 0
-     * selects 1. In dims that are periodic or cut it must divide the widths of the halo, and the
-     * quotient is the stencil's radius: a halo of 6 with 3 steps is for a stencil of radius 2. In
+     * selects 1. The stencil's radius is the halo's width divided by steps: a halo of 6 with 3
+     * steps is for radius 2. In dims that are periodic or cut, steps must divide the widths. In
      * other dims the halo needs only the radius. More than 1 step needs star = 0, because a second
      * step reads edges and corners. See dpar_grid_valid. */
     int32_t steps;

@@ -8,6 +8,8 @@
 #include "../base/base_private.h"
 #include "../index/halo.h"
 #include "../index/mesh.h"
+#include "grid_access.h"
+#include "grid_arrays.h"
 #include "grid_cut.h"
 #include "grid_object.h"
 #include "grid_shape.h"
@@ -111,6 +113,27 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
         }
     }
     return 0;
+}
+
+/* ---- one array ------------------------------------------------------------------------------- */
+
+DPARI_API DPARI_COLD int dpari_gx_access_to(dpar_grid *handle, void *array, dpari_gx_access *access)
+{
+    const dpari_gx *grid = dpari_gx_of(handle);
+    const dpari_gx_shape *shape = grid && array ? dpari_gx_shape_at(grid, array) : NULL;
+    if (!shape) {
+        return 0;
+    }
+    access->desc = &grid->desc;
+    access->field = &shape->field;
+    access->first = (unsigned char *)array + shape->origin;
+    access->low = grid->low;
+    access->high = grid->high;
+    access->widest = grid->widest;
+    access->steps = grid->steps;
+    access->type = shape->type;
+    access->device = grid->mem != NULL;
+    return 1;
 }
 
 /* ---- one block ------------------------------------------------------------------------------- */

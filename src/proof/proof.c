@@ -10,8 +10,8 @@
 DPAR_API DPARI_COLD dpar_status dpar_proof_transfers(const dpar_proof_desc *desc,
                                                      dpar_proof_report *report, dpar_why *why)
 {
-    dpari_proof_source source;
-    dpari_proof_caller caller;
+    dpari_prove_source source;
+    dpari_prove_caller caller;
     if (desc == NULL || report == NULL || desc->next == NULL || desc->owner != NULL) {
         return dpari_wrong(why,
                            "dpar_proof_transfers: desc, desc->next and report must be set, and "
@@ -24,22 +24,22 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_transfers(const dpar_proof_desc *desc
     source.of = &caller;
     source.units = source.ranks = desc->ranks;
     source.dims = DPAR_MAX_DIMS;
-    source.first = dpari_proof_caller_first;
-    source.next = dpari_proof_caller_next;
-    return dpari_proof_run(&source, desc, report, why);
+    source.first = dpari_prove_caller_first;
+    source.next = dpari_prove_caller_next;
+    return dpari_prove_run(&source, desc, report, why);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
 /* Appends a line of the table. */
-static DPARI_COLD void dpari_proof_put_range(dpar_text *out, const char *name,
+static DPARI_COLD void dpari_prove_put_range(dpar_text *out, const char *name,
                                              const dpar_proof_range *range)
 {
     dpari_text_say(out, "  %s", name);
-    dpari_text_column(out, 32);
-    dpari_text_say(out, " %12ld %12ld  rank %d", range->least, range->most, range->most_rank);
-    dpari_text_column(out, 76);
-    dpari_text_say(out, " %18ld\n", range->total);
+    dpari_text_column(out, 24);
+    dpari_text_say(out, "%12ld %12ld  rank %d", range->least, range->most, range->most_rank);
+    dpari_text_column(out, 68);
+    dpari_text_say(out, "%16ld\n", range->total);
 }
 
 DPAR_API DPARI_COLD void dpar_proof_draw(const dpar_proof_report *report, dpar_text *out)
@@ -52,19 +52,17 @@ DPAR_API DPARI_COLD void dpar_proof_draw(const dpar_proof_report *report, dpar_t
         dpari_text_say(out, " with %ld blocks", report->blocks);
     }
     dpari_text_say(out, ": %ld transfers of %ld points.\n", report->transfers, report->points);
-    dpar_text_put(out, "Each send has its receive, with the same bytes. ");
+    dpar_text_put(out, "Each send has its receive, with the same bytes.\n");
     dpar_text_put(out, report->owners ? "Each point that is due comes once, from its owner.\n"
                                       : "No point is written twice.\n");
     dpar_text_put(out, "Ranks that post their messages before they wait cannot deadlock.\n\n");
-    dpar_text_put(out, "  of a rank");
-    dpari_text_column(out, 40);
-    dpar_text_put(out, "least         most");
-    dpari_text_column(out, 90);
+    dpar_text_put(out, "  of a rank                    least         most");
+    dpari_text_column(out, 79);
     dpar_text_put(out, "total\n");
-    dpari_proof_put_range(out, "messages sent", &report->messages);
-    dpari_proof_put_range(out, "other ranks that it talks to", &report->peers);
-    dpari_proof_put_range(out, "bytes sent", &report->sent);
-    dpari_proof_put_range(out, "bytes received", &report->received);
-    dpari_proof_put_range(out, "bytes copied within the rank", &report->copied);
-    dpari_proof_put_range(out, "bytes of staging memory", &report->staging);
+    dpari_prove_put_range(out, "messages sent", &report->messages);
+    dpari_prove_put_range(out, "peers", &report->peers);
+    dpari_prove_put_range(out, "bytes sent", &report->sent);
+    dpari_prove_put_range(out, "bytes received", &report->received);
+    dpari_prove_put_range(out, "bytes copied", &report->copied);
+    dpari_prove_put_range(out, "bytes of staging", &report->staging);
 }

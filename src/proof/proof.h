@@ -11,7 +11,20 @@
 #include "../index/halo.h"
 #include "../index/redistribute.h"
 
-struct dpar_proof_index; /* of proof_points.h */
+/* The index lists of one rank, for dpar_proof_points, in the form of dpar_points_lists. */
+typedef struct dpar_proof_index {
+    int64_t own_count, ghost_count; /* number of own values, and of ghosts after them */
+    int32_t peer_count;
+    const int32_t *peer;          /* [peer_count] ranks, each once */
+    const int64_t *send_count;    /* [peer_count] number of values sent to each peer */
+    const int64_t *receive_count; /* [peer_count] number of values received from each peer */
+    const int32_t *send_index;    /* local indices of own values, peer after peer */
+    const int32_t *receive_index; /* local indices of ghosts; NULL means own_count, ... in order */
+    /* [own_count + ghost_count], the global id of each local index, or NULL. If both ranks of a
+     * message have ids, they are compared value by value. */
+    const int64_t *id;
+    int32_t unsent_ghosts; /* 1 allows ghosts that no rank sends */
+} dpar_proof_index;
 
 /* What to prove, and with which memory. Zero it, then set memory, bytes and what you need. */
 typedef struct dpar_proof_desc {
@@ -37,7 +50,7 @@ typedef struct dpar_proof_desc {
     int (*next)(void *lists, int32_t rank, int32_t direction, int64_t n, dpar_transfer *transfer);
     /* For dpar_proof_points: sets *index to the lists of a rank. Their arrays must stay valid until
      * the proof returns. */
-    void (*index_of)(void *lists, int32_t rank, struct dpar_proof_index *index);
+    void (*index_of)(void *lists, int32_t rank, dpar_proof_index *index);
     void *lists; /* passed to `next` and `index_of` */
     /* Is called from time to time with the number of ranks that have been checked, and of all
      * ranks. A result other than 0 cancels the proof. May be NULL. */

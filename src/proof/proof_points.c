@@ -5,16 +5,16 @@
 #include "../base/base_private.h"
 #include "proof_lists.h"
 
-typedef struct dpari_proof_points_state {
+typedef struct dpari_prove_points_state {
     const dpar_proof_desc *desc;
     int32_t named; /* 1 if all values that were compared have ids */
     int64_t bytes,
         sends; /* bytes of a value; number of messages whose receive is not yet checked */
     dpar_why *why;
-} dpari_proof_points_state;
+} dpari_prove_points_state;
 
 /* Checks the counts of the lists of a rank. */
-static DPARI_COLD dpar_status dpari_proof_index_check(const dpari_proof_points_state *state,
+static DPARI_COLD dpar_status dpari_prove_index_check(const dpari_prove_points_state *state,
                                                       int32_t rank, const dpar_proof_index *index)
 {
     int32_t i;
@@ -40,7 +40,7 @@ static DPARI_COLD dpar_status dpari_proof_index_check(const dpari_proof_points_s
 
 /* Finds a peer in the lists of a rank. Returns its number or -1, and sets *first to the number of
  * values that the rank sends to the peers before it. */
-static DPARI_COLD int32_t dpari_proof_peer(const dpar_proof_index *index, int32_t rank,
+static DPARI_COLD int32_t dpari_prove_peer(const dpar_proof_index *index, int32_t rank,
                                            int64_t *first)
 {
     int32_t i;
@@ -55,14 +55,14 @@ static DPARI_COLD int32_t dpari_proof_peer(const dpar_proof_index *index, int32_
 }
 
 /* Returns the local index of receive number k of a rank. */
-static DPARI_COLD int64_t dpari_proof_ghost(const dpar_proof_index *index, int64_t k)
+static DPARI_COLD int64_t dpari_prove_ghost(const dpar_proof_index *index, int64_t k)
 {
     return index->receive_index != NULL ? index->receive_index[k] : index->own_count + k;
 }
 
 /* Checks value k of a message: its ghost is a ghost that has not been received, its source is an
  * own value of the sender, and both have the same id. */
-static DPARI_COLD dpar_status dpari_proof_value(dpari_proof_points_state *state,
+static DPARI_COLD dpar_status dpari_prove_value(dpari_prove_points_state *state,
                                                 const int32_t *rank, const dpar_proof_index *mine,
                                                 const dpar_proof_index *theirs, int64_t ghost,
                                                 int64_t source)
@@ -102,7 +102,7 @@ static DPARI_COLD dpar_status dpari_proof_value(dpari_proof_points_state *state,
 }
 
 /* Checks that a peer is listed once. */
-static DPARI_COLD dpar_status dpari_proof_once(const dpari_proof_points_state *state, int32_t rank,
+static DPARI_COLD dpar_status dpari_prove_once(const dpari_prove_points_state *state, int32_t rank,
                                                const dpar_proof_index *index)
 {
     int32_t i, k;
@@ -117,18 +117,18 @@ static DPARI_COLD dpar_status dpari_proof_once(const dpari_proof_points_state *s
 }
 
 /* Checks the receives of a rank against the sends of its peers. */
-static DPARI_COLD dpar_status dpari_proof_points_rank(dpari_proof_points_state *state, int32_t rank,
+static DPARI_COLD dpar_status dpari_prove_points_rank(dpari_prove_points_state *state, int32_t rank,
                                                       const dpar_proof_index *mine)
 {
     const int64_t marks = mine->ghost_count / 8 + 1;
     int64_t at = 0, k, first;
     int32_t i, pair[2];
-    dpar_status status = dpari_proof_once(state, rank, mine);
+    dpar_status status = dpari_prove_once(state, rank, mine);
     if (status != DPAR_OK) {
         return status;
     }
     if (state->desc->memory == NULL || state->desc->bytes < marks) {
-        return dpari_proof_no_room(state->why, state->desc->bytes, marks);
+        return dpari_prove_no_room(state->why, state->desc->bytes, marks);
     }
     dpari_zero(state->desc->memory, (size_t)marks);
     pair[0] = rank;
@@ -139,11 +139,11 @@ static DPARI_COLD dpar_status dpari_proof_points_rank(dpari_proof_points_state *
         pair[1] = mine->peer[i];
         dpari_zero(&theirs, sizeof theirs);
         state->desc->index_of(state->desc->lists, pair[1], &theirs);
-        status = dpari_proof_index_check(state, pair[1], &theirs);
+        status = dpari_prove_index_check(state, pair[1], &theirs);
         if (status != DPAR_OK) {
             return status;
         }
-        number = dpari_proof_peer(&theirs, rank, &first);
+        number = dpari_prove_peer(&theirs, rank, &first);
         sent = number >= 0 ? theirs.send_count[number] : 0;
         if (sent != mine->receive_count[i]) {
             return dpari_say(DPAR_E_MISMATCH, state->why,
@@ -152,7 +152,7 @@ static DPARI_COLD dpar_status dpari_proof_points_rank(dpari_proof_points_state *
         }
         state->sends -= sent > 0;
         for (k = 0; k < sent && status == DPAR_OK; k++) {
-            status = dpari_proof_value(state, pair, mine, &theirs, dpari_proof_ghost(mine, at + k),
+            status = dpari_prove_value(state, pair, mine, &theirs, dpari_prove_ghost(mine, at + k),
                                        theirs.send_index[first + k]);
         }
         if (status != DPAR_OK) {
@@ -171,7 +171,7 @@ static DPARI_COLD dpar_status dpari_proof_points_rank(dpari_proof_points_state *
 }
 
 /* Adds the messages of a rank to the report. Returns 0 if a sum exceeds 2^63 - 1. */
-static DPARI_COLD int dpari_proof_points_add(dpari_proof_points_state *state, int32_t rank,
+static DPARI_COLD int dpari_prove_points_add(dpari_prove_points_state *state, int32_t rank,
                                              const dpar_proof_index *mine,
                                              dpar_proof_report *report)
 {
@@ -199,16 +199,16 @@ static DPARI_COLD int dpari_proof_points_add(dpari_proof_points_state *state, in
             return 0;
         }
     }
-    return dpari_proof_count(&report->messages, rank, messages) &
-           dpari_proof_count(&report->peers, rank, peers) &
-           dpari_proof_count(&report->sent, rank, sent) &
-           dpari_proof_count(&report->received, rank, received) &
-           dpari_proof_count(&report->copied, rank, copied) &
-           dpari_proof_count(&report->staging, rank, staging);
+    return dpari_prove_count(&report->messages, rank, messages) &
+           dpari_prove_count(&report->peers, rank, peers) &
+           dpari_prove_count(&report->sent, rank, sent) &
+           dpari_prove_count(&report->received, rank, received) &
+           dpari_prove_count(&report->copied, rank, copied) &
+           dpari_prove_count(&report->staging, rank, staging);
 }
 
 /* Finds a message that no rank receives. */
-static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_state *state)
+static DPARI_COLD dpar_status dpari_prove_unreceived(const dpari_prove_points_state *state)
 {
     dpar_proof_index mine, theirs;
     int64_t first;
@@ -219,7 +219,7 @@ static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_st
         for (i = 0; i < mine.peer_count; i++) {
             dpari_zero(&theirs, sizeof theirs);
             state->desc->index_of(state->desc->lists, mine.peer[i], &theirs);
-            if (mine.send_count[i] > 0 && dpari_proof_peer(&theirs, rank, &first) < 0) {
+            if (mine.send_count[i] > 0 && dpari_prove_peer(&theirs, rank, &first) < 0) {
                 return dpari_say(DPAR_E_MISMATCH, state->why,
                                  "partner: rank %d sends %ld values to rank %d, which receives "
                                  "none",
@@ -233,7 +233,7 @@ static DPARI_COLD dpar_status dpari_proof_unreceived(const dpari_proof_points_st
 DPAR_API DPARI_COLD dpar_status dpar_proof_points(const dpar_proof_desc *desc,
                                                   dpar_proof_report *report, dpar_why *why)
 {
-    dpari_proof_points_state state;
+    dpari_prove_points_state state;
     dpar_proof_report result;
     dpar_status status = DPAR_OK;
     int32_t rank;
@@ -253,20 +253,20 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_points(const dpar_proof_desc *desc,
         dpar_proof_index mine;
         dpari_zero(&mine, sizeof mine);
         desc->index_of(desc->lists, rank, &mine);
-        status = dpari_proof_index_check(&state, rank, &mine);
-        if (status == DPAR_OK && !dpari_proof_points_add(&state, rank, &mine, &result)) {
+        status = dpari_prove_index_check(&state, rank, &mine);
+        if (status == DPAR_OK && !dpari_prove_points_add(&state, rank, &mine, &result)) {
             status =
                 dpari_say(DPAR_E_RANGE, why, "ranks 0 to %d exchange more than 2^60 bytes", rank);
         }
         if (status == DPAR_OK) {
-            status = dpari_proof_points_rank(&state, rank, &mine);
+            status = dpari_prove_points_rank(&state, rank, &mine);
         }
         if (status == DPAR_OK && (rank % 1024 == 1023 || rank == desc->ranks - 1)) {
-            status = dpari_proof_advance(desc, (int64_t)rank + 1, desc->ranks);
+            status = dpari_prove_advance(desc, (int64_t)rank + 1, desc->ranks);
         }
     }
     if (status == DPAR_OK && state.sends != 0) {
-        status = dpari_proof_unreceived(&state);
+        status = dpari_prove_unreceived(&state);
     }
     if (status != DPAR_OK) {
         return status;

@@ -5,21 +5,6 @@
 
 #include "proof.h"
 
-/* The lists of one rank, in the form of dpar_points_lists. */
-typedef struct dpar_proof_index {
-    int64_t own_count, ghost_count; /* number of own values, and of ghosts after them */
-    int32_t peer_count;
-    const int32_t *peer;          /* [peer_count] ranks, each once */
-    const int64_t *send_count;    /* [peer_count] number of values sent to each peer */
-    const int64_t *receive_count; /* [peer_count] number of values received from each peer */
-    const int32_t *send_index;    /* local indices of own values, peer after peer */
-    const int32_t *receive_index; /* local indices of ghosts; NULL means own_count, ... in order */
-    /* [own_count + ghost_count], the global id of each local index, or NULL. If both ranks of a
-     * message have ids, they are compared value by value. */
-    const int64_t *id;
-    int32_t unsent_ghosts; /* 1 allows ghosts that no rank sends */
-} dpar_proof_index;
-
 /* Proves an exchange by index lists, for desc->ranks ranks.
  *
  * desc:  ranks, index_of, and memory of at least one bit per ghost of the rank that has most;

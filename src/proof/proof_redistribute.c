@@ -5,20 +5,20 @@
 #include "../base/base_private.h"
 #include "proof_lists.h"
 
-typedef struct dpari_proof_move {
-    const dpari_proof_source *source;
+typedef struct dpari_prove_move {
+    const dpari_prove_source *source;
     const dpar_layout *from, *to;
     int32_t per_node, unit, direction;
     uint32_t sums;         /* axes of `from` whose partial values are combined */
     uint32_t begins;       /* axes of `to` on which only coordinate 0 receives values */
     int64_t contributions; /* number of values that are combined to one */
     dpar_redistribute_cursor walk;
-} dpari_proof_move;
+} dpari_prove_move;
 
-static DPARI_COLD dpar_status dpari_proof_move_first(void *of, int32_t unit, int32_t direction,
+static DPARI_COLD dpar_status dpari_prove_move_first(void *of, int32_t unit, int32_t direction,
                                                      dpar_why *why)
 {
-    dpari_proof_move *move = (dpari_proof_move *)of;
+    dpari_prove_move *move = (dpari_prove_move *)of;
     const dpar_status status =
         dpar_redistribute_first(&move->walk, move->from, move->to, unit, direction, move->per_node);
     move->unit = unit;
@@ -32,23 +32,23 @@ static DPARI_COLD dpar_status dpari_proof_move_first(void *of, int32_t unit, int
 
 /* Returns the global index at a local index of a rank, if at least `count` indices from there on
  * are consecutive in both. Otherwise returns -1. */
-static DPARI_COLD int64_t dpari_proof_global(const dpar_layout *layout, int32_t rank, int32_t d,
+static DPARI_COLD int64_t dpari_prove_global(const dpar_layout *layout, int32_t rank, int32_t d,
                                              int64_t local, int64_t count)
 {
     int64_t run = 0, global = dpar_layout_global(layout, rank, d, local, &run);
     return run < count ? -1 : global;
 }
 
-static DPARI_COLD dpar_status dpari_proof_move_next(void *of, dpar_transfer *t, dpar_why *why)
+static DPARI_COLD dpar_status dpari_prove_move_next(void *of, dpar_transfer *t, dpar_why *why)
 {
-    dpari_proof_move *move = (dpari_proof_move *)of;
+    dpari_prove_move *move = (dpari_prove_move *)of;
     const dpar_layout *here = move->direction == DPAR_TRANSFER_SEND ? move->from : move->to;
     int32_t d;
     if (!dpar_redistribute_next(&move->walk, t)) {
         return DPAR_OK;
     }
     for (d = 0; d < t->dims; d++) {
-        const int64_t global = dpari_proof_global(here, move->unit, d, t->mine[d], t->extent[d]);
+        const int64_t global = dpari_prove_global(here, move->unit, d, t->mine[d], t->extent[d]);
         if (global != t->global[d]) {
             return dpari_say(DPAR_E_MISMATCH, why,
                              "global: a transfer of rank %d has global index %ld in dim %d, but "
@@ -59,18 +59,18 @@ static DPARI_COLD dpar_status dpari_proof_move_next(void *of, dpar_transfer *t, 
     return DPAR_MORE;
 }
 
-static DPARI_COLD dpar_status dpari_proof_move_check(void *of, const dpari_proof_list *mine,
-                                                     const dpari_proof_list *theirs,
+static DPARI_COLD dpar_status dpari_prove_move_check(void *of, const dpari_prove_list *mine,
+                                                     const dpari_prove_list *theirs,
                                                      const int64_t *record, dpar_why *why)
 {
-    const dpari_proof_move *move = (const dpari_proof_move *)of;
+    const dpari_prove_move *move = (const dpari_prove_move *)of;
     int32_t d;
     for (d = 0; d < move->to->dims; d++) {
-        const int64_t extent = dpari_proof_word(record, DPARI_PROOF_EXTENT, d);
-        const int64_t at = dpari_proof_word(record, DPARI_PROOF_MINE, d);
-        const int64_t there = dpari_proof_word(record, DPARI_PROOF_THEIRS, d);
-        const int64_t wanted = dpari_proof_global(move->to, mine->unit, d, at, extent);
-        const int64_t sent = dpari_proof_global(move->from, theirs->unit, d, there, extent);
+        const int64_t extent = dpari_prove_word(record, DPARI_PROVE_EXTENT, d);
+        const int64_t at = dpari_prove_word(record, DPARI_PROVE_MINE, d);
+        const int64_t there = dpari_prove_word(record, DPARI_PROVE_THEIRS, d);
+        const int64_t wanted = dpari_prove_global(move->to, mine->unit, d, at, extent);
+        const int64_t sent = dpari_prove_global(move->from, theirs->unit, d, there, extent);
         if (wanted < 0 || sent != wanted) {
             return dpari_say(DPAR_E_MISMATCH, why,
                              "owner: rank %d receives %ld elements of dim %d from rank %d, which "
@@ -81,10 +81,10 @@ static DPARI_COLD dpar_status dpari_proof_move_check(void *of, const dpari_proof
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_proof_move_complete(void *of, const dpari_proof_list *mine,
+static DPARI_COLD dpar_status dpari_prove_move_complete(void *of, const dpari_prove_list *mine,
                                                         int64_t points, dpar_why *why)
 {
-    const dpari_proof_move *move = (const dpari_proof_move *)of;
+    const dpari_prove_move *move = (const dpari_prove_move *)of;
     int64_t count = dpar_layout_count(move->to, mine->unit), due, copied = 0, k;
     int32_t coord[DPAR_MAX_AXES] = {0}, i, peer;
     (void)dpar_mesh_coords(&move->to->mesh, mine->unit, coord);
@@ -98,9 +98,9 @@ static DPARI_COLD dpar_status dpari_proof_move_complete(void *of, const dpari_pr
                          mine->unit);
     }
     for (k = 0; k < mine->count; k++) {
-        const int64_t *record = dpari_proof_record(move->source, mine, k, &peer);
+        const int64_t *record = dpari_prove_record(move->source, mine, k, &peer);
         copied +=
-            dpari_proof_op(record) == DPAR_COPY ? dpari_proof_volume(move->source, record) : 0;
+            dpari_prove_op(record) == DPAR_COPY ? dpari_prove_volume(move->source, record) : 0;
     }
     if (points == due && copied == count) {
         return DPAR_OK;
@@ -112,9 +112,9 @@ static DPARI_COLD dpar_status dpari_proof_move_complete(void *of, const dpari_pr
 }
 
 /* Receives may write the same elements if they bring different contributions to their sums. */
-static DPARI_COLD int dpari_proof_move_overlap(void *of, const int32_t *peer, const int32_t *op)
+static DPARI_COLD int dpari_prove_move_overlap(void *of, const int32_t *peer, const int32_t *op)
 {
-    const dpari_proof_move *move = (const dpari_proof_move *)of;
+    const dpari_prove_move *move = (const dpari_prove_move *)of;
     int32_t a[DPAR_MAX_AXES] = {0}, b[DPAR_MAX_AXES] = {0}, i, differs = 0;
     (void)dpar_mesh_coords(&move->from->mesh, peer[0], a);
     (void)dpar_mesh_coords(&move->from->mesh, peer[1], b);
@@ -126,7 +126,7 @@ static DPARI_COLD int dpari_proof_move_overlap(void *of, const int32_t *peer, co
 
 /* True if the sums along axis i of both layouts stay as they are. dpar_redistribute_check has
  * compared their ops. */
-static DPARI_COLD int dpari_proof_stays(const dpar_layout *from, const dpar_layout *to, int32_t i)
+static DPARI_COLD int dpari_prove_stays(const dpar_layout *from, const dpar_layout *to, int32_t i)
 {
     return from->mesh.axes == to->mesh.axes && from->mesh.first_rank == to->mesh.first_rank &&
            from->axis[i].kind == DPAR_PLACEMENT_PARTIAL &&
@@ -136,7 +136,7 @@ static DPARI_COLD int dpari_proof_stays(const dpar_layout *from, const dpar_layo
 }
 
 /* Returns the number of ranks from 0 to the last one of a mesh. */
-static DPARI_COLD int64_t dpari_proof_ranks_of(const dpar_mesh *mesh)
+static DPARI_COLD int64_t dpari_prove_ranks_of(const dpar_mesh *mesh)
 {
     int64_t last = mesh->first_rank;
     int32_t i;
@@ -151,8 +151,8 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_redistribute(const dpar_layout *from,
                                                         const dpar_proof_desc *desc,
                                                         dpar_proof_report *report, dpar_why *why)
 {
-    dpari_proof_move move;
-    dpari_proof_source source;
+    dpari_prove_move move;
+    dpari_prove_source source;
     dpar_status status;
     int32_t i;
     if (from == NULL || to == NULL || desc == NULL || report == NULL || desc->owner != NULL ||
@@ -172,25 +172,25 @@ DPAR_API DPARI_COLD dpar_status dpar_proof_redistribute(const dpar_layout *from,
     move.source = &source;
     move.contributions = 1;
     for (i = 0; i < from->mesh.axes; i++) {
-        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_proof_stays(from, to, i)) {
+        if (from->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_prove_stays(from, to, i)) {
             move.sums |= (uint32_t)1 << i;
             move.contributions *= from->mesh.axis[i].size;
         }
     }
     for (i = 0; i < to->mesh.axes; i++) {
-        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_proof_stays(from, to, i)) {
+        if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_prove_stays(from, to, i)) {
             move.begins |= (uint32_t)1 << i;
         }
     }
     source.of = &move;
     source.units = source.ranks =
-        (int32_t)dpari_most(dpari_proof_ranks_of(&from->mesh), dpari_proof_ranks_of(&to->mesh));
+        (int32_t)dpari_most(dpari_prove_ranks_of(&from->mesh), dpari_prove_ranks_of(&to->mesh));
     source.dims = to->dims;
-    source.first = dpari_proof_move_first;
-    source.next = dpari_proof_move_next;
-    source.check = dpari_proof_move_check;
-    source.complete = dpari_proof_move_complete;
-    source.may_overlap = dpari_proof_move_overlap;
+    source.first = dpari_prove_move_first;
+    source.next = dpari_prove_move_next;
+    source.check = dpari_prove_move_check;
+    source.complete = dpari_prove_move_complete;
+    source.may_overlap = dpari_prove_move_overlap;
     source.owners = 1;
-    return dpari_proof_run(&source, desc, report, why);
+    return dpari_prove_run(&source, desc, report, why);
 }

@@ -52,6 +52,13 @@ expect 2 'a whole number of 1 to 1000000000000000, not .0' decompose 10x10 4x4 -
 expect 2 'given twice' decompose 10x10 4x4 --halo 1 --halo 2
 expect 2 'a halo of 11 is wider than the grid, 10 cells' decompose 10x10 4x4 --halo 11
 expect 2 'unknown option' decompose 10x10 4x4 --foo
+expect 0 '^PROVED for 1024 ranks: 16640 transfers of 11376000 points' decompose 1440x720x100 64x16 --box --periodic 0 --prove
+expect 0 '^PROVED for 6 ranks: ' decompose 12x12 3x2 --prove --parts 3x2 --box --periodic 1 --fold 0,1 --poles 0,1 --halo 2
+expect 2 'the product of --parts must be the ranks of the machine' decompose 10x10 2x2 --prove --parts 3x2
+expect 2 "a number of parts for each axis, such as 8x4, not '4'" decompose 10x10 2x2 --prove --parts 4
+expect 2 'parts, --fold and --poles need --prove' decompose 10x10 2x2 --parts 2x2
+expect 2 "below 2 and with a comma between, not '0,2'" decompose 10x10 2x2 --prove --fold 0,2
+expect 2 'mirror=0 must be a later, periodic dim' decompose 10x10 2x2 --prove --poles 1,0
 # a name is the nearest only if it is near
 expect 2 "unknown option; --help lists all: '--foo'\$" decompose 10x10 4x4 --foo
 expect 2 "unknown option; the nearest is --halo, --help lists all: '--hallo'\$" decompose 10x10 4x4 --hallo 2

@@ -61,7 +61,7 @@ build() {
 
 # Programs that also run without MPI.
 programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/simple tests/comm/ranks/scan tests/comm/ranks/move
-    tests/exchange/ranks/exchange tests/exchange/ranks/exchange_faults tests/halo/ranks/halo_exchange tests/halo/ranks/grid tests/halo/ranks/grid_reduce tests/halo/ranks/grid_steps tests/debug/ranks/halo_check apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
+    tests/exchange/ranks/exchange tests/exchange/ranks/exchange_faults tests/halo/ranks/halo_exchange tests/halo/ranks/grid tests/halo/ranks/grid_reduce tests/halo/ranks/grid_steps tests/debug/ranks/halo_check tests/debug/ranks/grid_check apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
     tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/points/ranks/points tests/points/ranks/points_part tests/points/ranks/points_lists tests/points/ranks/points_move tests/particles/ranks/neighbours tests/particles/ranks/particles tests/particles/ranks/particles_errors tests/pencil/ranks/pencil tests/blocks/ranks/blocks tests/blocks/ranks/blocks_more tests/exact/ranks/exact_ranks tests/train/ranks/ddp tests/train/ranks/update tests/train/ranks/ddp_codes tests/train/ranks/ddp_arrays tests/train/ranks/zero1 tests/train/ranks/moments tests/train/ranks/matrices tests/train/ranks/fsdp_arrays tests/train/ranks/made tests/train/ranks/fsdp tests/train/ranks/tensor
     tests/debug/ranks/doctor_ranks tests/train/ranks/sequence tests/train/ranks/ulysses tests/spatial/ranks/window_attention tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 # A push takes every other program, alternately, and always those that the checks of files need.
@@ -117,7 +117,7 @@ programs() {
     run "$most" "$work/move" 5
     run 2 "$work/ranks" --size 1048576
     for n in $counts; do
-        for name in collectives messages several errors simple scan exchange exchange_faults halo_oracle halo_exchange grid grid_reduce grid_steps points points_part points_lists points_move neighbours particles particles_errors pencil blocks blocks_more exact_ranks halo_check types ddp update ddp_codes moments matrices fsdp_arrays halo_cgrid sequence ulysses window_attention \
+        for name in collectives messages several errors simple scan exchange exchange_faults halo_oracle halo_exchange grid grid_reduce grid_steps points points_part points_lists points_move neighbours particles particles_errors pencil blocks blocks_more exact_ranks halo_check grid_check types ddp update ddp_codes moments matrices fsdp_arrays halo_cgrid sequence ulysses window_attention \
             doctor_ranks fsdp pipeline tensor expert; do
             run "$n" "$work/$name"
         done

@@ -665,6 +665,62 @@ contains
         call dpar_comm_release(world, b)
     end subroutine
 
+    ! Blocks of a(8, 6), of which one does not exist: the halo above a block has the row of the next one.
+    subroutine many_blocks(world)
+        type(c_ptr), intent(in) :: world
+        integer(c_int8_t), target :: exists(6) = [1_c_int8_t, 1_c_int8_t, 1_c_int8_t, 0_c_int8_t, &
+            1_c_int8_t, 1_c_int8_t]
+        type(dpar_blocks_desc) :: desc
+        type(dpar_blocks_field) :: field
+        type(dpar_blocks_move_desc) :: change
+        type(dpar_blocks_rebalance_result) :: result
+        type(dpar_blocks), pointer :: head
+        type(dpar_blocks_array), pointer :: array
+        type(dpar_block), pointer :: own(:)
+        type(c_ptr), pointer :: at(:)
+        type(dpar_why) :: why
+        type(c_ptr) :: b, u, list(1)
+        real(c_double), pointer :: a(:)
+        real(c_double), target :: weight(6), whole(8, 6)
+        integer :: bad, i
+        desc%dims = 2
+        desc%cells(0:1) = [8_c_int64_t, 6_c_int64_t] ! dim 0 is x
+        desc%block(0:1) = [4_c_int64_t, 2_c_int64_t]
+        desc%halo_high(0) = 1
+        desc%periodic(0) = 1
+        desc%exists = c_loc(exists)
+        call check(dpar_blocks_make(world, desc, b, why) == 0, "blocks: " // dpar_string(why))
+        call c_f_pointer(b, head)
+        field%order = DPAR_ORDER_FIRST_FASTEST
+        call check(dpar_blocks_array_make(b, DPAR_F64, field, u, why) == 0, dpar_string(why))
+        call c_f_pointer(u, array)
+        call check(array%stride(0) == 1 .and. array%stride(1) == 5, "strides of blocks")
+        weight = 1
+        change%weight = c_loc(weight)
+        change%steps = 1
+        call check(dpar_blocks_move(b, change, result, why) == 0, dpar_string(why))
+        call c_f_pointer(head%block, own, [head%count])
+        call c_f_pointer(array%block, at, [head%count])
+        do i = 1, head%count
+            call c_f_pointer(at(i), a, [10])
+            a = -1
+            a([1, 6]) = own(i)%number + 1
+        end do
+        call check(dpar_blocks_exchange(b, u) == 0, "an exchange of blocks")
+        bad = 0
+        do i = 1, head%count
+            call c_f_pointer(at(i), a, [10])
+            if (nint(a(5)) /= merge(mod(own(i)%number + 3, 6) + 1, -1, mod(own(i)%number, 3) /= 0)) bad = bad + 1
+        end do
+        call check(bad == 0, "halos of blocks")
+        list(1) = u
+        call check(dpar_blocks_begin(b, list, 1) == 0, "begin of blocks")
+        call check(dpar_blocks_test(b, u) >= 0, "test of blocks")
+        call check(dpar_blocks_end(b, u) == 0, "end of an exchange of blocks")
+        call check(dpar_blocks_gather(b, u, c_loc(whole)) == 0, "gather of blocks")
+        call check(dpar_blocks_free(b) == 0, "end of blocks")
+    end subroutine
+
     ! 12 x 12 quads, dealt out like cards, are cut along the curve and go there. What each corner then
     ! has as its coordinates, its own and those of others, is told by the id of its element alone.
     subroutine cutting(world)
@@ -875,6 +931,7 @@ contains
         call drifting(world)
         call pencils(world)
         call exact_sums(world)
+        call many_blocks(world)
         call cutting(world)
         rank_main = wrong
     end function

@@ -462,7 +462,7 @@ static void test_report(void)
 {
     static const char expected[] =
         "PROVED for 12 ranks: 72 transfers of 192 points.\n"
-        "Each send has its receive, with the same bytes. Each point that is due comes once, from its owner.\n";
+        "Each send has its receive, with the same bytes.\nEach point that is due comes once, from its owner.\n";
     static char text[2000];
     dpar_proof_desc desc = desc_of();
     dpar_proof_report report;
@@ -474,7 +474,7 @@ static void test_report(void)
     dpar_text_init(&out, text, sizeof text);
     dpar_proof_draw(&report, &out);
     CHECK(strncmp(text, expected, strlen(expected)) == 0);
-    CHECK(strstr(text, "\n  bytes sent                              112          160  rank 4 ") != NULL);
+    CHECK(strstr(text, "\n  bytes sent                     112          160  rank 4 ") != NULL);
     dpar_proof_draw(NULL, &out);
     desc.owner = NULL;
     desc.progress = cancel;

@@ -258,6 +258,7 @@ static void points_by_ids(dpar_comm *c, uint32_t round)
     dpar_points_desc desc;
     dpar_points_field x, y;
     dpar_points *points = NULL;
+    dpar_exact_term term;
     dpar_why why;
     double result[10];
     void *one = zeroed(8);
@@ -305,6 +306,11 @@ static void points_by_ids(dpar_comm *c, uint32_t round)
     }
     CHECK_INT(dpar_exact_points_dot(points, &x, &y, result), 0);
     CHECK(bits_of(result[0]) == oracle_result(dot, type));
+    CHECK_INT(dpar_exact_points_term(points, &x, &y, &term, &why), 0);
+    term.kind = DPAR_EXACT_DOT;
+    CHECK_INT(dpar_exact_many(c, &term, 1, result), 0);
+    CHECK(bits_of(result[0]) == oracle_result(dot, type));
+    CHECK_INT(dpar_exact_points_term(points, &x, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_exact_points_dot(points, &x, NULL, result), DPAR_E_ARG);
     CHECK_INT(dpar_exact_points_norm(points, NULL, result), DPAR_E_ARG);
     CHECK_INT(dpar_exact_points_sum(points, NULL, result), DPAR_E_ARG);
