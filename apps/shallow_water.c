@@ -173,13 +173,13 @@ typedef struct layer {
     double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
 } layer;
 
-/* A block. `seen` has the state, the ground and the rotation for the host: the arrays of `air`
- * itself, or a copy of them if those are in a device's memory. */
-typedef struct block {
+/* A block of this rank. `seen` has the state, the ground and the rotation for the host: the arrays
+ * of `air` itself, or a copy of them if those are in a device's memory. */
+typedef struct own_block {
     dpar_box own[FIELDS], box; /* box: the cells that the arrays hold */
     layer air, seen;
     double seconds; /* --blocks: of the fastest stage so far */
-} block;
+} own_block;
 
 /* A rank. */
 typedef struct planet {
@@ -188,7 +188,7 @@ typedef struct planet {
     int64_t rows, columns, per_hour; /* per_hour: steps */
     double depth, wind, dt, size;    /* m, m/s, s; of a cell, in radians */
     circle *row;
-    block *block;
+    own_block *block;
     int32_t count; /* of blocks; 1 without --blocks */
     /* One block per rank: */
     dpar_halo points[FIELDS];
@@ -413,13 +413,13 @@ static dpar_status open_air(planet *p);
 static void close_air(planet *p);
 static void show(planet *p);
 static void look(planet *p);
-static void compute(planet *p, const block *here, const dpar_box *box, int n, int base, int from,
-                    int to, double dt);
+static void compute(planet *p, const own_block *here, const dpar_box *box, int n, int base,
+                    int from, int to, double dt);
 #else
 /* Allocates the arrays, zeroed, in memory that other ranks can read directly. */
 static dpar_status open_air(planet *globe)
 {
-    block *here = globe->block;
+    own_block *here = globe->block;
     const int64_t size = dpar_box_volume(&here->box);
     const dpar_status st = dpar_comm_alloc(globe->comm, size * ARRAYS * 8, &globe->memory);
     if (st == DPAR_OK) {
@@ -447,7 +447,7 @@ static void look(planet *globe)
 }
 
 /* Advances `base` by the tendencies of the state `from`, in n boxes of a block. */
-static void compute(planet *globe, const block *here, const dpar_box *box, int n, int base,
+static void compute(planet *globe, const own_block *here, const dpar_box *box, int n, int base,
                     int from, int to, double dt)
 {
     const layer *air = &here->air;
@@ -501,7 +501,7 @@ static dpar_status stage_blocks(planet *globe, int base, int from, int to, doubl
     double before = now();
     int32_t n;
     for (n = 0; n < globe->count && st == DPAR_OK; n++) {
-        block *here = &globe->block[n];
+        own_block *here = &globe->block[n];
         double after;
         compute(globe, here, &here->own[H], 1, base, from, to, dt);
         after = now();
@@ -514,7 +514,7 @@ static dpar_status stage_blocks(planet *globe, int base, int from, int to, doubl
 /* Runs one stage: the cells that do not need the halo during the exchange, then the others. */
 static dpar_status stage(planet *globe, int base, int from, int to, double dt)
 {
-    const block *here = globe->block;
+    const own_block *here = globe->block;
     dpar_box core, rim[RIMS];
     dpar_status st;
     int n = 0;
@@ -576,7 +576,7 @@ static double south_of(const planet *globe, int64_t j)
 }
 
 /* Sets the ground, the rotation and the first state of a block, also in halos. */
-static void fill(const planet *globe, const block *here)
+static void fill(const planet *globe, const own_block *here)
 {
     const double angle = globe->options->alpha * (PI / 180);
     const layer *to = &here->seen;
@@ -611,7 +611,8 @@ enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
 
 /* Adds the cells of a block to the sums of `measure`, and raises what is the most: of the error,
  * the height and the negative height. */
-static void measure_block(const planet *globe, const block *here, dpar_exact *sums, double *most)
+static void measure_block(const planet *globe, const own_block *here, dpar_exact *sums,
+                          double *most)
 {
     enum { PART = 256 };
     double part[SUMS][PART];
@@ -735,7 +736,7 @@ static void survey(planet *globe)
 }
 
 /* Sets the shape of a block's arrays, once `box` is known. */
-static void shape(const planet *globe, block *here)
+static void set_shape(const planet *globe, own_block *here)
 {
     here->air.rows = globe->rows;
     here->air.size = globe->size;
@@ -752,7 +753,7 @@ static dpar_status cut(planet *globe)
     dpar_mesh mesh;
     dpar_halo halo;
     int32_t field;
-    block *here = globe->block;
+    own_block *here = globe->block;
     dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", globe->options->parts,
                                     DPAR_ORDER_LAST_FASTEST, globe->comm->size, &globe->why);
     placement[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0);
@@ -774,7 +775,7 @@ static dpar_status cut(planet *globe)
     }
     (void)dpar_halo_box(&globe->points[H], globe->comm->rank, &here->box);
     here->box.hi[0]++; /* faces north of the last cells */
-    shape(globe, here);
+    set_shape(globe, here);
     return st;
 }
 
@@ -783,7 +784,7 @@ static dpar_status plan(planet *globe)
 {
     dpar_halo_field field[FIELDS];
     dpar_halo_plan_desc options;
-    const block *here = globe->block;
+    const own_block *here = globe->block;
     int n;
     dpar_status st = open_air(globe);
     memset(field, 0, sizeof field);
@@ -839,14 +840,14 @@ static int find_blocks(planet *globe)
     int32_t n, k, dim;
     free(globe->block);
     free(globe->scratch);
-    globe->block = (block *)calloc((size_t)blocks->count + 1, sizeof *globe->block);
+    globe->block = (own_block *)calloc((size_t)blocks->count + 1, sizeof *globe->block);
     globe->scratch = (double *)calloc((size_t)((ARRAYS - LASTING) * size), sizeof(double));
     globe->count = blocks->count;
     if (anyone(globe->comm, globe->block == NULL || globe->scratch == NULL)) {
         return complain("no memory for the blocks", NULL) != 0;
     }
     for (n = 0; n < globe->count; n++) {
-        block *here = &globe->block[n];
+        own_block *here = &globe->block[n];
         dpar_box *own = here->own;
         for (dim = 0; dim < 2; dim++) {
             const int64_t first = blocks->block[n].first[dim];
@@ -858,7 +859,7 @@ static int find_blocks(planet *globe)
         own[H].dims = here->box.dims = 2;
         own[U] = own[V] = own[H];
         own[V].hi[0] += own[H].hi[0] == globe->rows ? 1 : 0;
-        shape(globe, here);
+        set_shape(globe, here);
         for (k = 0; k < LASTING; k++) {
             *address(&here->air, k) =
                 (double *)globe->array[k]->block[n] - at(&here->air, own[H].lo[0], own[H].lo[1]);
@@ -1020,7 +1021,7 @@ static int finish(planet *globe, FILE *file, int bad, const char *name)
 
 /* Reads or writes a block's rows of all fields at their places in a checkpoint. Returns 1 on
  * failure. */
-static int move_rows(const planet *globe, const block *here, FILE *file, int writes)
+static int move_rows(const planet *globe, const own_block *here, FILE *file, int writes)
 {
     int64_t j;
     int32_t field;
@@ -1060,7 +1061,7 @@ static uint64_t mix(const void *number, int64_t place)
     return (hash ^ (hash >> 29)) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-static uint64_t block_checksum(const planet *globe, const block *here)
+static uint64_t block_checksum(const planet *globe, const own_block *here)
 {
     uint64_t sum = 0;
     int64_t j, i;
@@ -1144,7 +1145,7 @@ static int inspect(settings *options, FILE *file)
 
 /* The colour of a cell: the height of the surface, with every other 50 m darker. The mountain is
  * darker, too. */
-static void colour(const planet *globe, const block *here, int64_t k, unsigned char *rgb)
+static void colour(const planet *globe, const own_block *here, int64_t k, unsigned char *rgb)
 {
     static const double stop[5][3] = {
         {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
@@ -1165,7 +1166,7 @@ static void colour(const planet *globe, const block *here, int64_t k, unsigned c
 }
 
 /* Writes a block's part of a picture, behind `head` bytes. Returns 1 on failure. */
-static int paint_block(const planet *globe, const block *here, FILE *file, int64_t head,
+static int paint_block(const planet *globe, const own_block *here, FILE *file, int64_t head,
                        int64_t zoom)
 {
     const dpar_box *own = &here->own[H];
@@ -1338,7 +1339,7 @@ static int go(planet *globe, result *found)
 static int cut_whole(planet *globe)
 {
     globe->count = 1;
-    globe->block = (block *)calloc(1, sizeof *globe->block);
+    globe->block = (own_block *)calloc(1, sizeof *globe->block);
     if (anyone(globe->comm, globe->block == NULL)) {
         free(globe->block);
         globe->block = NULL;

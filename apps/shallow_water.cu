@@ -94,7 +94,7 @@ static cudaStream_t stream_of(const planet *globe)
 
 /* Advances `base` in n boxes (see shallow_water.c). Boxes may overlap in diagnosed values and
  * tendencies, where both write the same. */
-static void compute(planet *globe, const block *here, const dpar_box *box, int n, int base,
+static void compute(planet *globe, const own_block *here, const dpar_box *box, int n, int base,
                     int from, int to, double dt)
 {
     const int64_t around = 2 * globe->points[H].low[1]; /* the reach of filters to both sides, and
@@ -125,7 +125,7 @@ static int64_t array_bytes(const planet *globe)
 /* Allocates the arrays, zeroed, and behind them the circles. */
 static dpar_status open_air(planet *globe)
 {
-    block *here = globe->block;
+    own_block *here = globe->block;
     const int64_t arrays = ARRAYS * array_bytes(globe);
     const int64_t circles = (globe->rows + 1) * (int64_t)sizeof *globe->row;
     const dpar_status st = dpar_comm_alloc(globe->comm, arrays + circles, &globe->memory);
