@@ -729,14 +729,14 @@ module dpar
     end type
 
     ! The largest number of steps between two exchanges that dpar_halo_cost_choose_steps tries.
-    integer(c_int32_t), parameter :: DPAR_HALO_COST_STEPS = 32
+    integer(c_int32_t), parameter :: DPAR_HALO_COST_MOST_STEPS = 32
 
     ! Predictions of dpar_halo_cost_choose_steps.
     type, bind(c) :: dpar_halo_cost_steps
         ! the number of steps between two exchanges with the shortest time per step
         integer(c_int32_t) :: best = 0
         ! seconds[k - 1]: predicted seconds per step with k steps between two exchanges.
-        real(c_double) :: seconds(0:DPAR_HALO_COST_STEPS - 1) = 0.0_c_double
+        real(c_double) :: seconds(0:DPAR_HALO_COST_MOST_STEPS - 1) = 0.0_c_double
     end type
 
     ! What a rank receives from one neighbour in each exchange.

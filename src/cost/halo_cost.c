@@ -456,7 +456,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose_steps(
                            "be finite and at least 0");
     }
     steps->best = 1;
-    for (k = 1; k <= DPAR_HALO_COST_STEPS; k++) {
+    for (k = 1; k <= DPAR_HALO_COST_MOST_STEPS; k++) {
         const double each = dpari_halo_steps_cost(job, rates, grid, cell_s, k);
         steps->seconds[k - 1] = each;
         if (each > 0.0 && each < steps->seconds[steps->best - 1]) {

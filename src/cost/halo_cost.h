@@ -102,14 +102,14 @@ DPAR_API dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc *job,
                                            dpar_why *why);
 
 /* The largest number of steps between two exchanges that dpar_halo_cost_choose_steps tries. */
-enum { DPAR_HALO_COST_STEPS = 32 };
+enum { DPAR_HALO_COST_MOST_STEPS = 32 };
 
 /* Predictions of dpar_halo_cost_choose_steps. */
 typedef struct dpar_halo_cost_steps {
     int32_t best; /* the number of steps between two exchanges with the shortest time per step */
     /* seconds[k - 1]: predicted seconds per step with k steps between two exchanges. 0 if k was not
      * tried, because the halo would be wider than a block. */
-    double seconds[DPAR_HALO_COST_STEPS];
+    double seconds[DPAR_HALO_COST_MOST_STEPS];
 } dpar_halo_cost_steps;
 
 /* Chooses how many steps a code with a deep halo computes between two exchanges (desc.steps of
@@ -128,7 +128,7 @@ typedef struct dpar_halo_cost_steps {
  * one step it includes edges and corners. The cells are those of a rank in the middle of the grid,
  * with the halo cells that it computes. Time hidden by overlap is not subtracted.
  *
- * Local. Costs as much as DPAR_HALO_COST_STEPS predictions. The errors are those of
+ * Local. Costs as much as DPAR_HALO_COST_MOST_STEPS predictions. The errors are those of
  * dpar_halo_cost_predict, and DPAR_E_ARG if steps is NULL or cell_s is negative or not finite. */
 DPAR_API dpar_status dpar_halo_cost_choose_steps(const dpar_halo_cost_desc *job,
                                                  const dpar_halo_rates *rates,

@@ -246,7 +246,7 @@ static void steps_of(const dpar_halo_cost_desc *j, const dpar_halo_cost *g, doub
     int32_t best = 1;
     dpar_why why;
     CHECK_INT(dpar_halo_cost_choose_steps(j, NULL, g, cell_s, &steps, &why), DPAR_OK);
-    for (int32_t k = 1; k <= DPAR_HALO_COST_STEPS; k++) {
+    for (int32_t k = 1; k <= DPAR_HALO_COST_MOST_STEPS; k++) {
         dpar_halo_cost_desc deep = *j;
         dpar_halo_cost cost = *g;
         double expected;
