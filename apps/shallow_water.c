@@ -58,13 +58,30 @@
  * exact (dpar_exact.h). All ranks write their parts of a file, so that several nodes need a common
  * file system.
  *
+ * Many blocks per rank. With --blocks the grid is cut into blocks of the given size, each with its
+ * own arrays (dpar_blocks.h). One exchange updates all blocks and fields, and then a rank computes
+ * one block after the other. Ranks with the same number of cells do not have the same work, because
+ * a filter reads up to 81 numbers of each field on 128 rows next to a pole, and only one at the
+ * equator. The first steps measure the seconds of each block, and then blocks move to other ranks
+ * if that pays.
+ *
+ *   ./shallow_water --case 5 --rows 128 --blocks 8x128 --ranks 4
+ *
+ *   case 5, 128 x 256 cells in 16 x 2 blocks of 8 x 128 on 4 ranks, 2760 steps of 157 s
+ *   after 10 steps: imbalance 1.19, 1.02 with 4 of 32 blocks on another rank
+ *
+ * Narrow blocks are slow, because each computes as far around it as filters reach: with 16x16 a
+ * step takes 2.8 times as long.
+ *
  * dpar is used in `divide` (dpar_cart_choose_parts), `cut` (dpar_layout_init, dpar_halo_owned),
- * `plan` (dpar_halo_plan_make, one plan for three fields), and `begin` and `stage`, which compute
- * the core (dpar_halo_interior) between dpar_halo_plan_begin and dpar_halo_plan_end.
+ * `plan` (dpar_halo_plan_make, one plan for three fields), `begin` and `stage`, which compute the
+ * core (dpar_halo_interior) between dpar_halo_plan_begin and dpar_halo_plan_end, and `cut_blocks`,
+ * `exchange` and `balance` (dpar_blocks_make, dpar_blocks_exchange_many, dpar_blocks_move).
  *
  * On GPUs use shallow_water.cu, which includes this file and runs its circles as kernels.
  *
  * Exit code: 0 fine, 1 an error on the way, 2 bad input (one message on stderr). */
+#include "dpar_blocks.h"
 #include "dpar_exact.h"
 #include "dpar_halo.h"
 #ifdef USE_MPI
@@ -92,6 +109,8 @@ static const char help[] =
     "  --table         case 2 on N/4, N/2 and N rows: how fast the error falls\n"
     "  --ranks N       processes, 1 to 64 (default 1); built with -DUSE_MPI: mpirun's -np\n"
     "  --grid AxB      blocks from south to north, from west to east (default: least traffic)\n"
+    "  --blocks AxB    many blocks per rank, of A rows and B columns, which move to other ranks\n"
+    "                  if that pays (default: one block per rank, the same bits)\n"
     "  --every HOURS   reports, frames and checkpoints also under way (default: at the end)\n"
     "  --frames PREFIX pictures of the surface, PREFIX0000.ppm and so on by the hour\n"
     "  --save FILE     checkpoint\n"
@@ -102,6 +121,7 @@ static const char help[] =
     "examples\n"
     "  shallow_water --table\n"
     "  shallow_water --case 5 --rows 128 --days 15 --ranks 4 --every 24 --frames wave\n"
+    "  shallow_water --case 5 --rows 128 --blocks 8x128 --ranks 4\n"
     "  mpirun -np 4 shallow_water --resume saved --days 30\n";
 
 #include "../helpers/options.h"
@@ -121,15 +141,18 @@ static const char help[] =
 enum { H, U, V, FIELDS }; /* the state */
 enum { HEAD = 8 };        /* numbers before the fields of a checkpoint */
 enum { ARRAYS = 18 };     /* arrays of a layer */
+enum { LASTING = 11 };    /* the first of them, which are needed in the next step */
 enum { RIMS = 4 };        /* the most boxes of cells that need the halo */
+enum { TRIAL = 10 };      /* steps that are measured before blocks move */
 
 typedef struct settings {
     double test, rows, ranks, every, alpha, days, damping; /* every: hours; alpha: degrees */
-    const char *grid, *frames, *save, *resume;
+    const char *grid, *blocks, *frames, *save, *resume;
     int table, progress;
     int32_t parts[2];
-    int64_t step; /* of the checkpoint */
-    void *device; /* shallow_water.cu: a rank's */
+    int64_t size[2]; /* of --blocks: rows and columns of a block; 0 for one block per rank */
+    int64_t step;    /* of the checkpoint */
+    void *device;    /* shallow_water.cu: a rank's */
 } settings;
 
 /* One circle of cells, and of the faces south of it. */
@@ -140,7 +163,7 @@ typedef struct circle {
                                      most of this circle and its neighbours */
 } circle;
 
-/* The arrays of a rank's physics. All have the same shape: cell (j, i) is at(a, j, i), and so are
+/* The arrays of a block's physics. All have the same shape: cell (j, i) is at(a, j, i), and so are
  * its u and v. */
 typedef struct layer {
     int64_t rows, pitch, lo[2]; /* pitch: from row to row; lo: the first row and column stored */
@@ -150,20 +173,33 @@ typedef struct layer {
     double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
 } layer;
 
-/* A rank. `seen` has the state, the ground and the rotation for the host: the arrays of `air`
- * itself, or a copy of them if those are in a device's memory. */
+/* A block of this rank. `seen` has the state, the ground and the rotation for the host: the arrays
+ * of `air` itself, or a copy of them if those are in a device's memory. */
+typedef struct own_block {
+    dpar_box own[FIELDS], box; /* box: the cells that the arrays hold */
+    layer air, seen;
+    double seconds; /* --blocks: of the fastest stage so far */
+} own_block;
+
+/* A rank. */
 typedef struct planet {
     dpar_comm *comm;
     const settings *options;
     int64_t rows, columns, per_hour; /* per_hour: steps */
     double depth, wind, dt, size;    /* m, m/s, s; of a cell, in radians */
     circle *row;
+    own_block *block;
+    int32_t count; /* of blocks; 1 without --blocks */
+    /* One block per rank: */
     dpar_halo points[FIELDS];
-    dpar_box own[FIELDS], box; /* box: the cells that the arrays hold */
-    layer air, seen;
     dpar_halo_plan *exchange;
     void *memory;
-    const char *trouble; /* why a file could not be written, or NULL */
+    /* Many blocks per rank: */
+    dpar_blocks *blocks;               /* NULL if there is one block per rank */
+    dpar_blocks_array *array[LASTING]; /* in the order of `address` */
+    double *scratch;                   /* the other arrays, which all blocks use in turn */
+    int64_t reach;                     /* width of the halo along a circle */
+    const char *trouble;               /* why a file could not be written, or NULL */
     dpar_why why;
 } planet;
 
@@ -274,7 +310,14 @@ static ANYWHERE void diagnose(const layer *air, int from, const dpar_box *box, i
                 bernoulli(air, from, j, k) - air->row[j].damping * divergence(air, from, j, k);
         }
     }
-    /* Not at the poles, where both stay 0. */
+    /* Nothing flows through the poles. Blocks share this array, so that it may have other values.
+     */
+    if (j == 0 || j == air->rows) {
+        end = at(air, j, box->hi[1] + air->row[j].far);
+        for (k = at(air, j, box->lo[1] - air->row[j].far - 1) + thread; k < end; k += threads) {
+            air->flux_v[k] = 0;
+        }
+    }
     if (j >= larger(box->lo[0], 1) && j < air->rows) {
         const double south = air->row[j - 1].width;
         const double north = air->row[j].width;
@@ -343,8 +386,8 @@ static ANYWHERE void advance(const layer *air, int base, int to, double dt, cons
 
 /* ---- the memory in which it is computed ------------------------------------------------------ */
 
-/* Places the first `arrays` arrays one after the other in `memory`. */
-static void lay(layer *air, int arrays, void *memory, int64_t size)
+/* Returns where a layer has the address of array n. */
+static double **address(layer *air, int n)
 {
     double **const place[ARRAYS] = {&air->state[0][H], &air->state[0][U], &air->state[0][V],
                                     &air->ground,      &air->coriolis,    &air->state[1][H],
@@ -352,9 +395,15 @@ static void lay(layer *air, int arrays, void *memory, int64_t size)
                                     &air->state[2][U], &air->state[2][V], &air->trend[H],
                                     &air->trend[U],    &air->trend[V],    &air->flux_u,
                                     &air->flux_v,      &air->vorticity,   &air->bernoulli};
+    return place[n];
+}
+
+/* Places the first `arrays` arrays one after the other in `memory`. */
+static void lay(layer *air, int arrays, void *memory, int64_t size)
+{
     int n;
     for (n = 0; n < arrays; n++) {
-        *place[n] = (double *)memory + n * size;
+        *address(air, n) = (double *)memory + n * size;
     }
 }
 
@@ -364,16 +413,18 @@ static dpar_status open_air(planet *p);
 static void close_air(planet *p);
 static void show(planet *p);
 static void look(planet *p);
-static void compute(planet *p, const dpar_box *box, int n, int base, int from, int to, double dt);
+static void compute(planet *p, const own_block *here, const dpar_box *box, int n, int base,
+                    int from, int to, double dt);
 #else
 /* Allocates the arrays, zeroed, in memory that other ranks can read directly. */
 static dpar_status open_air(planet *globe)
 {
-    const int64_t size = dpar_box_volume(&globe->box);
+    own_block *here = globe->block;
+    const int64_t size = dpar_box_volume(&here->box);
     const dpar_status st = dpar_comm_alloc(globe->comm, size * ARRAYS * 8, &globe->memory);
     if (st == DPAR_OK) {
-        lay(&globe->air, ARRAYS, globe->memory, size);
-        globe->seen = globe->air;
+        lay(&here->air, ARRAYS, globe->memory, size);
+        here->seen = here->air;
     }
     return st;
 }
@@ -395,13 +446,14 @@ static void look(planet *globe)
     (void)globe;
 }
 
-/* Advances `base` by the tendencies of the state `from`, in n boxes. */
-static void compute(planet *globe, const dpar_box *box, int n, int base, int from, int to,
-                    double dt)
+/* Advances `base` by the tendencies of the state `from`, in n boxes of a block. */
+static void compute(planet *globe, const own_block *here, const dpar_box *box, int n, int base,
+                    int from, int to, double dt)
 {
-    const layer *air = &globe->air;
+    const layer *air = &here->air;
     int64_t j;
     int i;
+    (void)globe;
     for (i = 0; i < n; i++) {
         const dpar_box *one = &box[i];
         for (j = one->lo[0] - 1; j <= one->hi[0]; j++) {
@@ -423,19 +475,55 @@ static dpar_status begin(planet *globe, int from)
     dpar_status st = DPAR_OK;
     int32_t field;
     for (field = 0; field < FIELDS && st == DPAR_OK; field++) {
-        st = dpar_halo_plan_bind(globe->exchange, field, globe->air.state[from][field], NULL);
+        st =
+            dpar_halo_plan_bind(globe->exchange, field, globe->block->air.state[from][field], NULL);
     }
     return st == DPAR_OK ? dpar_halo_plan_begin(globe->exchange) : st;
+}
+
+/* Exchanges the halos of a state's three fields, of all blocks. */
+static dpar_status exchange(planet *globe, int from)
+{
+    static const int first[3] = {0, 5, 8}; /* array of a state's h; u and v are the next two */
+    dpar_status st;
+    if (globe->blocks != NULL) {
+        return dpar_blocks_exchange_many(globe->blocks, globe->array + first[from], FIELDS);
+    }
+    st = begin(globe, from);
+    return st == DPAR_OK ? dpar_halo_plan_end(globe->exchange) : st;
+}
+
+/* Runs one stage in all blocks, one after the other, and measures how long each takes. The fastest
+ * of several stages counts, because others may have been interrupted. */
+static dpar_status stage_blocks(planet *globe, int base, int from, int to, double dt)
+{
+    const dpar_status st = exchange(globe, from);
+    double before = now();
+    int32_t n;
+    for (n = 0; n < globe->count && st == DPAR_OK; n++) {
+        own_block *here = &globe->block[n];
+        double after;
+        compute(globe, here, &here->own[H], 1, base, from, to, dt);
+        after = now();
+        here->seconds = after - before < here->seconds ? after - before : here->seconds;
+        before = after;
+    }
+    return st;
 }
 
 /* Runs one stage: the cells that do not need the halo during the exchange, then the others. */
 static dpar_status stage(planet *globe, int base, int from, int to, double dt)
 {
+    const own_block *here = globe->block;
     dpar_box core, rim[RIMS];
+    dpar_status st;
     int n = 0;
-    dpar_status st = begin(globe, from);
+    if (globe->blocks != NULL) {
+        return stage_blocks(globe, base, from, to, dt);
+    }
+    st = begin(globe, from);
     if (st == DPAR_OK && dpar_halo_interior(&globe->points[H], globe->comm->rank, &core)) {
-        compute(globe, &core, 1, base, from, to, dt);
+        compute(globe, here, &core, 1, base, from, to, dt);
     }
     if (st == DPAR_OK) {
         st = dpar_halo_plan_end(globe->exchange);
@@ -444,7 +532,7 @@ static dpar_status stage(planet *globe, int base, int from, int to, double dt)
         n++;
     }
     if (st == DPAR_OK) {
-        compute(globe, rim, n, base, from, to, dt);
+        compute(globe, here, rim, n, base, from, to, dt);
     }
     return st;
 }
@@ -487,15 +575,15 @@ static double south_of(const planet *globe, int64_t j)
     return ((double)j - 0.5 * (double)globe->rows) * globe->size;
 }
 
-/* Sets the ground, the rotation and the first state, also in halos. */
-static void fill(planet *globe)
+/* Sets the ground, the rotation and the first state of a block, also in halos. */
+static void fill(const planet *globe, const own_block *here)
 {
     const double angle = globe->options->alpha * (PI / 180);
-    const layer *to = &globe->seen;
+    const layer *to = &here->seen;
     int64_t j, i;
-    for (j = larger(globe->box.lo[0], 0); j < globe->box.hi[0] && j <= globe->rows; j++) {
+    for (j = larger(here->box.lo[0], 0); j < here->box.hi[0] && j <= globe->rows; j++) {
         const double edge = south_of(globe, j), middle = edge + globe->size / 2;
-        for (i = globe->box.lo[1]; i < globe->box.hi[1]; i++) {
+        for (i = here->box.lo[1]; i < here->box.hi[1]; i++) {
             const double west = globe->size * (double)((i + globe->columns) % globe->columns);
             const double centre = west + globe->size / 2;
             const int64_t k = at(to, j, i);
@@ -519,27 +607,20 @@ static void add(dpar_exact *sums, const double *part, int32_t count, int32_t wid
     }
 }
 
-/* Computes mass, energy, and the difference of the surface from the beginning, which in case 2 is
- * the error. */
-static dpar_status measure(planet *globe, result *found)
+enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
+
+/* Adds the cells of a block to the sums of `measure`, and raises what is the most: of the error,
+ * the height and the negative height. */
+static void measure_block(const planet *globe, const own_block *here, dpar_exact *sums,
+                          double *most)
 {
-    enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS, PART = 256 };
-    double part[SUMS][PART], all[SUMS];
-    dpar_exact sums[SUMS];
+    enum { PART = 256 };
+    double part[SUMS][PART];
     int64_t j, i;
-    int32_t k, parts = 0;
-    double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
-    const layer *seen = &globe->seen;
-    dpar_status st = begin(globe, 0);
-    if (st == DPAR_OK) {
-        st = dpar_halo_plan_end(globe->exchange);
-    }
-    if (st == DPAR_OK) {
-        look(globe);
-    }
-    memset(sums, 0, sizeof sums);
-    for (j = globe->own[H].lo[0]; j < globe->own[H].hi[0]; j++) {
-        for (i = globe->own[H].lo[1]; i < globe->own[H].hi[1]; i++) {
+    int32_t parts = 0;
+    const layer *seen = &here->seen;
+    for (j = here->own[H].lo[0]; j < here->own[H].hi[0]; j++) {
+        for (i = here->own[H].lo[1]; i < here->own[H].hi[1]; i++) {
             const int64_t place = at(seen, j, i);
             const double h = seen->state[0][H][place] / globe->depth, w = globe->row[j].width;
             const double B = bernoulli(seen, 0, j, place) / (GRAVITY * globe->depth);
@@ -559,12 +640,30 @@ static dpar_status measure(planet *globe, result *found)
                 add(sums, part[0], SUMS, PART, parts);
                 parts = 0;
             }
-            mine[0] = far / was > mine[0] ? far / was : mine[0];
-            mine[1] = surface > mine[1] ? surface : mine[1];
-            mine[2] = -surface > mine[2] ? -surface : mine[2];
+            most[0] = far / was > most[0] ? far / was : most[0];
+            most[1] = surface > most[1] ? surface : most[1];
+            most[2] = -surface > most[2] ? -surface : most[2];
         }
     }
     add(sums, part[0], SUMS, PART, parts);
+}
+
+/* Computes mass, energy, and the difference of the surface from the beginning, which in case 2 is
+ * the error. */
+static dpar_status measure(planet *globe, result *found)
+{
+    double all[SUMS];
+    dpar_exact sums[SUMS];
+    int32_t k;
+    double mine[3] = {0, -1e30, -1e30}, most[3]; /* error, high, -low */
+    dpar_status st = exchange(globe, 0);
+    if (st == DPAR_OK) {
+        look(globe);
+    }
+    memset(sums, 0, sizeof sums);
+    for (k = 0; k < globe->count; k++) {
+        measure_block(globe, &globe->block[k], sums, mine);
+    }
     if (st == DPAR_OK) {
         st = dpar_exact_all_reduce(globe->comm, sums, SUMS);
     }
@@ -612,8 +711,8 @@ static void scale(planet *globe, const settings *options)
     globe->dt = 3600.0 / (double)globe->per_hour;
 }
 
-/* Computes the circles. Returns the width of the halo. */
-static int64_t survey(planet *globe)
+/* Computes the circles and the width of the halo. */
+static void survey(planet *globe)
 {
     const double size = globe->size * RADIUS;
     double wide;
@@ -633,17 +732,28 @@ static int64_t survey(planet *globe)
         }
         reach = larger(reach, globe->row[j].far);
     }
-    return reach + 1;
+    globe->reach = reach + 1;
 }
 
-/* Distributes the cells in blocks as even as possible, with halos of `reach` along the circles. */
-static dpar_status cut(planet *globe, int64_t reach)
+/* Sets the shape of a block's arrays, once `box` is known. */
+static void set_shape(const planet *globe, own_block *here)
+{
+    here->air.rows = globe->rows;
+    here->air.size = globe->size;
+    here->air.row = globe->row;
+    here->air.pitch = here->box.hi[1] - here->box.lo[1];
+    memcpy(here->air.lo, here->box.lo, sizeof here->air.lo);
+}
+
+/* Distributes the cells in blocks as even as possible, one per rank. */
+static dpar_status cut(planet *globe)
 {
     const int64_t extent[2] = {globe->rows, globe->columns};
     dpar_placement placement[2];
     dpar_mesh mesh;
     dpar_halo halo;
     int32_t field;
+    own_block *here = globe->block;
     dpar_status st = dpar_mesh_init(&mesh, "south_north west_east", globe->options->parts,
                                     DPAR_ORDER_LAST_FASTEST, globe->comm->size, &globe->why);
     placement[0] = dpar_shard_by(0, DPAR_SPLIT_EVEN, 0);
@@ -654,22 +764,18 @@ static dpar_status cut(planet *globe, int64_t reach)
     }
     halo.shape = DPAR_STENCIL_BOX;
     halo.low[0] = halo.high[0] = 1;
-    halo.low[1] = halo.high[1] = reach;
+    halo.low[1] = halo.high[1] = globe->reach;
     halo.periodic = 2; /* dim 1 */
     for (field = 0; field < FIELDS && st == DPAR_OK; field++) {
         halo.points[0] = field == V ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         halo.points[1] = field == U ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
         globe->points[field] = halo;
         st = dpar_halo_check(&halo, &globe->why);
-        (void)dpar_halo_owned(&halo, globe->comm->rank, &globe->own[field]);
+        (void)dpar_halo_owned(&halo, globe->comm->rank, &here->own[field]);
     }
-    (void)dpar_halo_box(&globe->points[H], globe->comm->rank, &globe->box);
-    globe->box.hi[0]++; /* faces north of the last cells */
-    globe->air.rows = globe->rows;
-    globe->air.size = globe->size;
-    globe->air.row = globe->row;
-    globe->air.pitch = globe->box.hi[1] - globe->box.lo[1];
-    memcpy(globe->air.lo, globe->box.lo, sizeof globe->air.lo);
+    (void)dpar_halo_box(&globe->points[H], globe->comm->rank, &here->box);
+    here->box.hi[0]++; /* faces north of the last cells */
+    set_shape(globe, here);
     return st;
 }
 
@@ -678,6 +784,7 @@ static dpar_status plan(planet *globe)
 {
     dpar_halo_field field[FIELDS];
     dpar_halo_plan_desc options;
+    const own_block *here = globe->block;
     int n;
     dpar_status st = open_air(globe);
     memset(field, 0, sizeof field);
@@ -687,12 +794,12 @@ static dpar_status plan(planet *globe)
     for (n = 0; n < FIELDS; n++) {
         field[n].halo = &globe->points[n];
         field[n].type = DPAR_F64;
-        field[n].data = globe->air.state[0][n];
+        field[n].data = here->air.state[0][n];
         field[n].mem = globe->comm->mem; /* packs in a device's memory, if that is used */
-        field[n].stride[0] = globe->air.pitch;
+        field[n].stride[0] = here->air.pitch;
         field[n].stride[1] = 1;
-        field[n].first[0] = globe->own[n].lo[0] - globe->box.lo[0];
-        field[n].first[1] = globe->own[n].lo[1] - globe->box.lo[1];
+        field[n].first[0] = here->own[n].lo[0] - here->box.lo[0];
+        field[n].first[1] = here->own[n].lo[1] - here->box.lo[1];
     }
     if (st != DPAR_OK) {
         return st;
@@ -700,7 +807,7 @@ static dpar_status plan(planet *globe)
     return dpar_halo_plan_make(globe->comm, &options, &globe->exchange, &globe->why);
 }
 
-/* ---- files: all ranks write their parts ------------------------------------------------------ */
+/* ---- many blocks per rank -------------------------------------------------------------------- */
 
 /* True, after a message, if st is an error. */
 static int failed(const planet *globe, dpar_status st)
@@ -719,6 +826,120 @@ static int anyone(dpar_comm *comm, int bad)
     int32_t mine = bad, all = 0;
     return dpar_all_reduce(comm, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
 }
+
+/* Sets `block` from the blocks that this rank owns now. A cell owns the faces to the south and west
+ * of it, so that all arrays have the shape of cells. The faces at the northern pole are in the halo
+ * of the last cells, where they stay 0. Returns 1, after a message, if memory is missing on any
+ * rank. Collective. */
+static int find_blocks(planet *globe)
+{
+    const dpar_blocks *blocks = globe->blocks;
+    const int64_t halo[2] = {1, globe->reach};
+    const int64_t pitch = blocks->size[1] + 2 * globe->reach;
+    const int64_t size = (blocks->size[0] + 2) * pitch;
+    int32_t n, k, dim;
+    free(globe->block);
+    free(globe->scratch);
+    globe->block = (own_block *)calloc((size_t)blocks->count + 1, sizeof *globe->block);
+    globe->scratch = (double *)calloc((size_t)((ARRAYS - LASTING) * size), sizeof(double));
+    globe->count = blocks->count;
+    if (anyone(globe->comm, globe->block == NULL || globe->scratch == NULL)) {
+        return complain("no memory for the blocks", NULL) != 0;
+    }
+    for (n = 0; n < globe->count; n++) {
+        own_block *here = &globe->block[n];
+        dpar_box *own = here->own;
+        for (dim = 0; dim < 2; dim++) {
+            const int64_t first = blocks->block[n].first[dim];
+            own[H].lo[dim] = first;
+            own[H].hi[dim] = first + blocks->block[n].count[dim];
+            here->box.lo[dim] = first - halo[dim];
+            here->box.hi[dim] = first + blocks->size[dim] + halo[dim];
+        }
+        own[H].dims = here->box.dims = 2;
+        own[U] = own[V] = own[H];
+        own[V].hi[0] += own[H].hi[0] == globe->rows ? 1 : 0;
+        set_shape(globe, here);
+        for (k = 0; k < LASTING; k++) {
+            *address(&here->air, k) =
+                (double *)globe->array[k]->block[n] - at(&here->air, own[H].lo[0], own[H].lo[1]);
+        }
+        for (; k < ARRAYS; k++) {
+            *address(&here->air, k) = globe->scratch + (k - LASTING) * size;
+        }
+        here->seen = here->air;
+        here->seconds = 1e9;
+    }
+    return 0;
+}
+
+/* Cuts the grid into blocks of --blocks. */
+static int cut_blocks(planet *globe)
+{
+    dpar_blocks_desc desc;
+    int32_t k;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = 2;
+    desc.cells[0] = globe->rows;
+    desc.cells[1] = globe->columns;
+    desc.block[0] = globe->options->size[0];
+    desc.block[1] = globe->options->size[1];
+    desc.halo = 1;
+    desc.halo_low[1] = desc.halo_high[1] = globe->reach;
+    desc.periodic[1] = 1;
+    if (failed(globe, dpar_blocks_make(globe->comm, &desc, &globe->blocks, &globe->why))) {
+        return 1;
+    }
+    for (k = 0; k < LASTING; k++) {
+        if (failed(globe, dpar_blocks_array_make(globe->blocks, DPAR_F64, NULL, &globe->array[k],
+                                                 &globe->why))) {
+            return 1;
+        }
+    }
+    return find_blocks(globe);
+}
+
+/* Moves blocks to other ranks, by the seconds that they take, if that pays in the steps that are
+ * left. Returns 1, after a message, on failure. */
+static int balance(planet *globe, int64_t left)
+{
+    dpar_blocks_move_desc desc;
+    dpar_blocks_rebalance_result found;
+    double *seconds = (double *)malloc(((size_t)globe->count + 1) * sizeof *seconds);
+    dpar_status st;
+    int32_t n;
+    if (anyone(globe->comm, seconds == NULL)) {
+        free(seconds);
+        return complain("no memory for the weights of the blocks", NULL) != 0;
+    }
+    for (n = 0; n < globe->count; n++) {
+        seconds[n] = globe->block[n].seconds;
+    }
+    memset(&desc, 0, sizeof desc);
+    desc.weight = seconds;
+    desc.steps = left;
+    desc.seconds_per_weight = 3;  /* stages of a step */
+    desc.seconds_per_byte = 1e-9; /* a copy to another rank and its memory */
+    desc.seconds = 0.002;         /* of new plans */
+    desc.threshold = 0.02;        /* less is not worth it, because times vary */
+    st = dpar_blocks_move(globe->blocks, &desc, &found, &globe->why);
+    free(seconds);
+    if (failed(globe, st)) {
+        return 1;
+    }
+    if (globe->comm->rank == 0 && !globe->options->table) {
+        printf("after %d steps: imbalance %.2f, ", (int)TRIAL, found.before.imbalance);
+        if (found.pays) {
+            printf("%.2f with %lld of %lld blocks on another rank\n", found.after.imbalance,
+                   (long long)found.blocks_moved, (long long)found.after.blocks);
+        } else {
+            printf("moving blocks does not pay\n");
+        }
+    }
+    return find_blocks(globe);
+}
+
+/* ---- files: all ranks write their parts ------------------------------------------------------ */
 
 /* True if the name is of something that exists and is no regular file. Opening a pipe could wait
  * for ever, and writing could destroy a device's data. */
@@ -798,22 +1019,33 @@ static int finish(planet *globe, FILE *file, int bad, const char *name)
     return anyone(globe->comm, bad);
 }
 
-/* Reads or writes this rank's rows of all fields at their places in a checkpoint. Returns 1 on
+/* Reads or writes a block's rows of all fields at their places in a checkpoint. Returns 1 on
  * failure. */
-static int move_rows(planet *globe, FILE *file, int writes)
+static int move_rows(const planet *globe, const own_block *here, FILE *file, int writes)
 {
     int64_t j;
     int32_t field;
-    int bad = file == NULL;
+    int bad = 0;
     for (field = 0; field < FIELDS; field++) {
-        const dpar_box *own = &globe->own[field];
+        const dpar_box *own = &here->own[field];
         const size_t n = (size_t)(own->hi[1] - own->lo[1]);
         for (j = own->lo[0]; j < own->hi[0] && !bad; j++) {
             const int64_t first = HEAD + (field * globe->rows + j) * globe->columns + own->lo[1];
-            double *row = globe->seen.state[0][field] + at(&globe->seen, j, own->lo[1]);
+            double *row = here->seen.state[0][field] + at(&here->seen, j, own->lo[1]);
             bad = fseek(file, (long)(8 * first), SEEK_SET) != 0 ||
                   (writes ? fwrite(row, 8, n, file) : fread(row, 8, n, file)) != n;
         }
+    }
+    return bad;
+}
+
+/* Does this for all blocks of this rank. */
+static int move_blocks(const planet *globe, FILE *file, int writes)
+{
+    int bad = file == NULL;
+    int32_t n;
+    for (n = 0; n < globe->count && !bad; n++) {
+        bad = move_rows(globe, &globe->block[n], file, writes);
     }
     return bad;
 }
@@ -829,18 +1061,29 @@ static uint64_t mix(const void *number, int64_t place)
     return (hash ^ (hash >> 29)) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-static uint64_t checksum(planet *globe)
+static uint64_t block_checksum(const planet *globe, const own_block *here)
 {
-    uint64_t sum = 0, all = 0;
+    uint64_t sum = 0;
     int64_t j, i;
     int32_t field;
     for (field = 0; field < FIELDS; field++) {
-        for (j = globe->own[field].lo[0]; j < globe->own[field].hi[0]; j++) {
-            for (i = globe->own[field].lo[1]; i < globe->own[field].hi[1]; i++) {
-                sum += mix(globe->seen.state[0][field] + at(&globe->seen, j, i),
+        const dpar_box *own = &here->own[field];
+        for (j = own->lo[0]; j < own->hi[0]; j++) {
+            for (i = own->lo[1]; i < own->hi[1]; i++) {
+                sum += mix(here->seen.state[0][field] + at(&here->seen, j, i),
                            (field * globe->rows + j) * globe->columns + i);
             }
         }
+    }
+    return sum;
+}
+
+static uint64_t checksum(planet *globe)
+{
+    uint64_t sum = 0, all = 0;
+    int32_t n;
+    for (n = 0; n < globe->count; n++) {
+        sum += block_checksum(globe, &globe->block[n]);
     }
     (void)dpar_all_reduce(globe->comm, &sum, &all, 1, DPAR_I64, DPAR_SUM, NULL);
     return all;
@@ -868,7 +1111,7 @@ static int save(planet *globe, int64_t step_now, uint64_t sum)
     memcpy(head + 6, &globe->options->damping, 8);
     seal(head, sum);
     file = create(globe, globe->options->save, head, sizeof head);
-    return finish(globe, file, move_rows(globe, file, 1), globe->options->save);
+    return finish(globe, file, move_blocks(globe, file, 1), globe->options->save);
 }
 
 /* Reads the head of a checkpoint into the settings, and all numbers to check that it is whole.
@@ -902,13 +1145,13 @@ static int inspect(settings *options, FILE *file)
 
 /* The colour of a cell: the height of the surface, with every other 50 m darker. The mountain is
  * darker, too. */
-static void colour(const planet *globe, int64_t k, unsigned char *rgb)
+static void colour(const planet *globe, const own_block *here, int64_t k, unsigned char *rgb)
 {
     static const double stop[5][3] = {
         {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
     const double low = globe->options->test > 2 ? 5000 : 1000;
     const double high = globe->options->test > 2 ? 6000 : 3000;
-    const double height = globe->seen.state[0][H][k] + globe->seen.ground[k];
+    const double height = here->seen.state[0][H][k] + here->seen.ground[k];
     const double scaled = (height - low) / (high - low) * 4;
     const double below = scaled < 3.999 ? scaled : 3.999;
     const double within = scaled > 0 ? below : 0;
@@ -918,34 +1161,47 @@ static void colour(const planet *globe, int64_t k, unsigned char *rgb)
         const double mixed =
             stop[n][channel] + (within - n) * (stop[n + 1][channel] - stop[n][channel]);
         rgb[channel] =
-            (unsigned char)((dark ? 0.9 : 1) * (1 - globe->seen.ground[k] / 4000) * mixed);
+            (unsigned char)((dark ? 0.9 : 1) * (1 - here->seen.ground[k] / 4000) * mixed);
     }
+}
+
+/* Writes a block's part of a picture, behind `head` bytes. Returns 1 on failure. */
+static int paint_block(const planet *globe, const own_block *here, FILE *file, int64_t head,
+                       int64_t zoom)
+{
+    const dpar_box *own = &here->own[H];
+    const int64_t wide = globe->columns * zoom, pixels = zoom * (own->hi[1] - own->lo[1]);
+    unsigned char *line = (unsigned char *)malloc((size_t)(3 * pixels));
+    int64_t j, n;
+    int bad = line == NULL;
+    for (j = own->lo[0] * zoom; j < own->hi[0] * zoom && !bad; j++) {
+        const int64_t first = (globe->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
+        for (n = 0; n < pixels; n++) {
+            colour(globe, here, at(&here->seen, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
+        }
+        bad = fseek(file, (long)(head + 3 * first), SEEK_SET) != 0 ||
+              fwrite(line, 3, (size_t)pixels, file) != (size_t)pixels;
+    }
+    free(line);
+    return bad;
 }
 
 /* Writes a picture, with north at the top. All ranks write their parts. */
 static int paint(planet *globe, int64_t hour)
 {
-    const dpar_box *own = &globe->own[H];
-    const int64_t zoom = larger(720 / globe->columns, 1), wide = globe->columns * zoom;
-    const int64_t pixels = zoom * (own->hi[1] - own->lo[1]);
-    unsigned char *line = (unsigned char *)malloc((size_t)(3 * pixels));
+    const int64_t zoom = larger(720 / globe->columns, 1);
     char name[1050], head[64];
-    int64_t j, n;
+    int32_t n;
     int bad;
     FILE *file;
     snprintf(name, sizeof name, "%s%04d.ppm", globe->options->frames, (int)hour);
-    snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)wide, (int)(globe->rows * zoom));
+    snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)(globe->columns * zoom),
+             (int)(globe->rows * zoom));
     file = create(globe, name, head, strlen(head));
-    bad = line == NULL || file == NULL;
-    for (j = own->lo[0] * zoom; j < own->hi[0] * zoom && !bad; j++) {
-        const int64_t first = (globe->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
-        for (n = 0; n < pixels; n++) {
-            colour(globe, at(&globe->seen, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
-        }
-        bad = fseek(file, (long)strlen(head) + (long)(3 * first), SEEK_SET) != 0 ||
-              fwrite(line, 3, (size_t)pixels, file) != (size_t)pixels;
+    bad = file == NULL;
+    for (n = 0; n < globe->count && !bad; n++) {
+        bad = paint_block(globe, &globe->block[n], file, (int64_t)strlen(head), zoom);
     }
-    free(line);
     return finish(globe, file, bad, name);
 }
 
@@ -994,21 +1250,40 @@ static int report(planet *globe, const result *first, result *found, int64_t n)
            (globe->options->frames != NULL && paint(globe, n / globe->per_hour));
 }
 
+/* Prints what is computed and how it is distributed. */
+static void announce(const planet *globe, int64_t steps)
+{
+    const int32_t *parts = globe->blocks != NULL ? globe->blocks->grid : globe->options->parts;
+    char ranks[64] = "";
+    if (globe->blocks != NULL) {
+        snprintf(ranks, sizeof ranks, " blocks of %d x %d on %d", (int)globe->blocks->size[0],
+                 (int)globe->blocks->size[1], (int)globe->comm->size);
+    }
+    printf("case %d, %d x %d cells %s %d x %d%s rank%s, %lld steps of %.0f s\n",
+           (int)globe->options->test, (int)globe->rows, (int)globe->columns,
+           globe->blocks != NULL ? "in" : "on", (int)parts[0], (int)parts[1], ranks,
+           globe->blocks != NULL ? options_plural(globe->comm->size, "s") : "s", (long long)steps,
+           globe->dt);
+}
+
 /* Runs from the first state, or that of the checkpoint, to the end. */
 static int go(planet *globe, result *found)
 {
     const int64_t all = (int64_t)(globe->options->days * 86400 / globe->dt + 0.5);
     const int speaks = globe->comm->rank == 0 && !globe->options->table;
     int64_t n = globe->options->step;
+    int32_t k;
     double began, best = 1e9;
     result first;
     FILE *file = globe->options->resume != NULL ? fopen(globe->options->resume, "rb") : NULL;
-    fill(globe);
+    for (k = 0; k < globe->count; k++) {
+        fill(globe, &globe->block[k]);
+    }
     show(globe);
     if (failed(globe, measure(globe, &first))) {
         return 1;
     }
-    if (anyone(globe->comm, globe->options->resume != NULL && move_rows(globe, file, 0))) {
+    if (anyone(globe->comm, globe->options->resume != NULL && move_blocks(globe, file, 0))) {
         return globe->comm->rank == 0
                    ? complain("the checkpoint cannot be read:", globe->options->resume)
                    : 1;
@@ -1018,10 +1293,7 @@ static int go(planet *globe, result *found)
         fclose(file);
     }
     if (speaks) {
-        printf("case %d, %d x %d cells on %d x %d ranks, %lld steps of %.0f s\n",
-               (int)globe->options->test, (int)globe->rows, (int)globe->columns,
-               (int)globe->options->parts[0], (int)globe->options->parts[1], (long long)(all - n),
-               globe->dt);
+        announce(globe, all - n);
     }
     if (globe->options->frames != NULL && n == 0 && paint(globe, 0)) {
         return 1;
@@ -1049,6 +1321,10 @@ static int go(planet *globe, result *found)
             took = now() - before;
             best = took < best ? took : best;
         }
+        if (globe->blocks != NULL && n + 1 == globe->options->step + TRIAL &&
+            balance(globe, all - n - 1)) {
+            return 1;
+        }
     }
     if (speaks && all > globe->options->step) {
         printf("%.2f Mcells/s, best step %.4g s\n",
@@ -1057,6 +1333,19 @@ static int go(planet *globe, result *found)
                best);
     }
     return 0;
+}
+
+/* Gives one block to each rank. Returns 1, after a message, on failure. */
+static int cut_whole(planet *globe)
+{
+    globe->count = 1;
+    globe->block = (own_block *)calloc(1, sizeof *globe->block);
+    if (anyone(globe->comm, globe->block == NULL)) {
+        free(globe->block);
+        globe->block = NULL;
+        return complain("no memory for the block", NULL) != 0;
+    }
+    return failed(globe, cut(globe)) || failed(globe, plan(globe));
 }
 
 static int simulate(dpar_comm *comm, const settings *options, result *found)
@@ -1071,12 +1360,18 @@ static int simulate(dpar_comm *comm, const settings *options, result *found)
         free(globe.row);
         return complain("no memory for the circles of cells", NULL);
     }
-    bad = failed(&globe, cut(&globe, survey(&globe))) || failed(&globe, plan(&globe)) ||
-          go(&globe, found);
+    survey(&globe);
+    bad = options->blocks != NULL ? cut_blocks(&globe) : cut_whole(&globe);
+    bad = bad || go(&globe, found);
     if (!bad) {
-        bad = failed(&globe, dpar_halo_plan_free(globe.exchange));
+        bad = failed(&globe, globe.blocks != NULL ? dpar_blocks_free(globe.blocks)
+                                                  : dpar_halo_plan_free(globe.exchange));
     }
-    close_air(&globe);
+    if (options->blocks == NULL && globe.block != NULL) {
+        close_air(&globe);
+    }
+    free(globe.scratch);
+    free(globe.block);
     free(globe.row);
     return bad;
 }
@@ -1135,6 +1430,7 @@ static int read_words(int argc, char **argv, settings *options)
                            {"--days", OPTION_REAL, &options->days, 0.001, 10000},
                            {"--damping", OPTION_REAL, &options->damping, 0, 0.1},
                            {"--grid", OPTION_WORD, &options->grid, 0, 0},
+                           {"--blocks", OPTION_WORD, &options->blocks, 0, 0},
                            {"--frames", OPTION_WORD, &options->frames, 0, 0},
                            {"--save", OPTION_WORD, &options->save, 0, 0},
                            {"--resume", OPTION_WORD, &options->resume, 0, 0},
@@ -1195,6 +1491,22 @@ static int settle(settings *options)
     return 0;
 }
 
+/* Reads the size of the blocks of --blocks. Returns 2 after a message, otherwise 0. */
+static int divide_blocks(settings *options)
+{
+    int a = 0, b = 0, end = 0;
+    if (options->grid != NULL) {
+        return complain("--blocks allows no --grid", NULL);
+    }
+    if (sscanf(options->blocks, "%4dx%4d%n", &a, &b, &end) != 2 || options->blocks[end] != 0 ||
+        a < 1 || b < 1) {
+        return complain("--blocks takes AxB, rows and columns of a block, not", options->blocks);
+    }
+    options->size[0] = a;
+    options->size[1] = b;
+    return 0;
+}
+
 /* Divides the grid into blocks for so many ranks: as --grid says, or with the least to exchange.
  * Returns 2 after a message, otherwise 0. */
 static int divide(settings *options, int32_t ranks)
@@ -1211,6 +1523,9 @@ static int divide(settings *options, int32_t ranks)
     grid.weight[0] = 1; /* widths of the halos */
     grid.weight[1] = roof(sine(PI / 2 / options->rows)) + 1;
     grid.periodic = 2;
+    if (options->blocks != NULL) {
+        return divide_blocks(options);
+    }
     if (options->grid != NULL && (sscanf(options->grid, "%2dx%2d%n", &a, &b, &end) != 2 ||
                                   options->grid[end] != 0 || a < 1 || b < 1 || a * b != ranks)) {
         return complain("--grid takes AxB with A times B ranks, not", options->grid);

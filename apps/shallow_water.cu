@@ -94,15 +94,15 @@ static cudaStream_t stream_of(const planet *globe)
 
 /* Advances `base` in n boxes (see shallow_water.c). Boxes may overlap in diagnosed values and
  * tendencies, where both write the same. */
-static void compute(planet *globe, const dpar_box *box, int n, int base, int from, int to,
-                    double dt)
+static void compute(planet *globe, const own_block *here, const dpar_box *box, int n, int base,
+                    int from, int to, double dt)
 {
     const int64_t around = 2 * globe->points[H].low[1]; /* the reach of filters to both sides, and
                                                        faces */
     int64_t threads = 0;
     sweep args;
     memset(&args, 0, sizeof args);
-    args.air = globe->air;
+    args.air = here->air;
     args.dt = dt;
     args.base = base;
     args.from = from;
@@ -119,22 +119,23 @@ static void compute(planet *globe, const dpar_box *box, int n, int base, int fro
 
 static int64_t array_bytes(const planet *globe)
 {
-    return 8 * dpar_box_volume(&globe->box);
+    return 8 * dpar_box_volume(&globe->block->box);
 }
 
 /* Allocates the arrays, zeroed, and behind them the circles. */
 static dpar_status open_air(planet *globe)
 {
+    own_block *here = globe->block;
     const int64_t arrays = ARRAYS * array_bytes(globe);
     const int64_t circles = (globe->rows + 1) * (int64_t)sizeof *globe->row;
     const dpar_status st = dpar_comm_alloc(globe->comm, arrays + circles, &globe->memory);
-    globe->seen = globe->air;
+    here->seen = here->air;
     if (st == DPAR_OK) {
         void *row = (char *)globe->memory + arrays, *copy = plan_memory(SEEN * array_bytes(globe));
         memset(copy, 0, (size_t)(SEEN * array_bytes(globe)));
-        lay(&globe->seen, SEEN, copy, dpar_box_volume(&globe->box));
-        lay(&globe->air, ARRAYS, globe->memory, dpar_box_volume(&globe->box));
-        globe->air.row = (const circle *)row;
+        lay(&here->seen, SEEN, copy, dpar_box_volume(&here->box));
+        lay(&here->air, ARRAYS, globe->memory, dpar_box_volume(&here->box));
+        here->air.row = (const circle *)row;
         right(cudaMemcpyAsync(row, globe->row, (size_t)circles, cudaMemcpyHostToDevice,
                               stream_of(globe)));
     }
@@ -143,13 +144,13 @@ static dpar_status open_air(planet *globe)
 
 static void close_air(planet *globe)
 {
-    free(globe->seen.state[0][H]);
+    free(globe->block->seen.state[0][H]);
     dpar_comm_release(globe->comm, globe->memory);
 }
 
 static void show(planet *globe)
 {
-    right(cudaMemcpyAsync(globe->memory, globe->seen.state[0][H],
+    right(cudaMemcpyAsync(globe->memory, globe->block->seen.state[0][H],
                           (size_t)(SEEN * array_bytes(globe)), cudaMemcpyHostToDevice,
                           stream_of(globe)));
     right(cudaStreamSynchronize(stream_of(globe)));
@@ -157,7 +158,7 @@ static void show(planet *globe)
 
 static void look(planet *globe)
 {
-    right(cudaMemcpyAsync(globe->seen.state[0][H], globe->memory,
+    right(cudaMemcpyAsync(globe->block->seen.state[0][H], globe->memory,
                           (size_t)(FIELDS * array_bytes(globe)), cudaMemcpyDeviceToHost,
                           stream_of(globe)));
     right(cudaStreamSynchronize(stream_of(globe)));
@@ -181,6 +182,9 @@ static int run(settings *options)
 {
     dpar_launcher_info job;
     double ranks = options->ranks > 0 ? options->ranks : 1;
+    if (options->blocks != NULL) {
+        return complain("--blocks needs the program for the host, shallow_water.c", NULL);
+    }
     if (find_ranks(&job, &ranks) != 0) {
         return 2;
     }

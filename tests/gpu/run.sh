@@ -48,7 +48,9 @@ real() {
 }
 
 # Everything that ranks with GPUs use, in one unit.
-whole='#include "dpar_cost.h"
+whole='#include "dpar_blocks.h"
+#include "dpar_cost.h"
+#include "dpar_exact.h"
 #include "dpar_spatial.h"
 #include "dpar_debug.h"
 #include "dpar_nccl.h"'
