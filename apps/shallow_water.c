@@ -71,7 +71,7 @@
  *   after 10 steps: imbalance 1.19, 1.02 with 4 of 32 blocks on another rank
  *
  * Narrow blocks are slow, because each computes as far around it as filters reach: with 16x16 a
- * step takes 2.8 times as long.
+ * step takes two to three times as long.
  *
  * dpar is used in `divide` (dpar_cart_choose_parts), `cut` (dpar_layout_init, dpar_halo_owned),
  * `plan` (dpar_halo_plan_make, one plan for three fields), `begin` and `stage`, which compute the
