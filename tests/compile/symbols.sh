@@ -21,7 +21,10 @@ threads='pthread_create pthread_join'
 # sched_getaffinity, process_vm_readv; the CPU of a rank; the clock of a process
 system='environ __errno_location clock_getcpuclockid fflush gethostname sched_getcpu sysconf syscall'
 openmp='omp_pause_resource_all' # weak: of the program's OpenMP, if it has one
-run="$time $strings $memory $files $sockets $processes $threads $system $openmp"
+# in the library of the compiler (libgcc, compiler-rt): which vectors the CPU has, without asking it each time
+cpu=
+[ "$(uname -m)" != x86_64 ] || cpu=__cpu_model
+run="$time $strings $memory $files $sockets $processes $threads $system $openmp $cpu"
 
 # look "HEADER FLAGS": writes the names that it needs into needed.header.flags
 look() {
