@@ -3,7 +3,7 @@
 # (-v lang=c) or in Fortran (-v lang=f90). Both must print the same.
 BEGIN {
     if (lang == "c") {
-        print "#include \"dpar_blocks.h\"\n#include \"dpar_cost.h\"\n#include \"dpar_debug.h\"\n#include \"dpar_particles.h\"\n#include \"dpar_pencil.h\"\n#include \"dpar_points.h\"\n#include \"dpar_halo.h\"\n#include \"dpar_exact.h\"\n#ifdef USE_MPI\n#include \"dpar_mpi.h\"\n#endif\n#include <stdio.h>"
+        print "#include \"dpar_blocks.h\"\n#include \"dpar_cost.h\"\n#include \"dpar_debug.h\"\n#include \"dpar_particles.h\"\n#include \"dpar_pencil.h\"\n#include \"dpar_points.h\"\n#include \"dpar_proof.h\"\n#include \"dpar_halo.h\"\n#include \"dpar_exact.h\"\n#ifdef USE_MPI\n#include \"dpar_mpi.h\"\n#endif\n#include <stdio.h>"
         print "#define AT(t, m) printf(\"%s %d %d\\n\", #t \".\" #m, (int)offsetof(t, m), (int)sizeof(((t *)0)->m))"
         print "#define IS(name, c) printf(\"%s %lld\\n\", name, (long long)(c))"
         print "int main(void) {"
