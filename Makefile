@@ -76,7 +76,8 @@ dpar_particles.h: $(PASTED) src/particles/*
 dpar_pencil.h: $(PASTED) src/pencil/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_exact.h: $(PASTED) src/exact/*
-dpar_blocks.h: $(PASTED) src/blocks/*
+	tools/amalgamate $@ > $@.new && mv $@.new $@
+dpar_blocks.h: $(PASTED) src/blocks/* src/host/strided_loops.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_train.h: $(PASTED) src/host/* src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@

@@ -3390,7 +3390,11 @@ static DPARI_COLD void dpari_blocks_move_state(dpari_facts *facts, const void *g
     const dpar_blocks_move_desc *desc = move->desc;
     const dpari_blocks_array *array;
     uint64_t hash = 1;
-    int32_t i;
+    int32_t i = 0;
+    for (array = move->blocks->arrays; array; array = array->next) {
+        i++;
+    }
+    dpari_fact(facts, "number of arrays", 0, i);
     for (array = move->blocks->arrays, i = 0; array; array = array->next) {
         dpari_fact(facts, "shape of array # (counted from the newest)", i++, array->shape->number);
     }

@@ -157,7 +157,7 @@ typedef struct dpar_proof_report {
 DPAR_API dpar_status dpar_proof_transfers(const dpar_proof_desc *desc, dpar_proof_report *report,
                                           dpar_why *why);
 
-/* Writes the report as a table: the verdict, then a line per number with the least, the most, the
+/* Writes the report as a table: the verdict ("Nothing is proved." if the report is zero), then a line per number with the least, the most, the
  * rank with the most, and the sum. */
 DPAR_API void dpar_proof_draw(const dpar_proof_report *report, dpar_text *out);
 
@@ -183,7 +183,7 @@ DPAR_API void dpar_proof_draw(const dpar_proof_report *report, dpar_text *out);
  * the lists is not used.
  *
  * Fails as dpar_proof_transfers and dpar_halo_check do. A grid of 1440 x 720 x 100 cells on
- * 1,048,576 ranks with edges and corners takes less than a minute on one core. Grids with masked
+ * 1,048,576 ranks with edges and corners takes about a minute on one core. Grids with masked
  * blocks cost O(points of their local arrays), and halo->owner costs O(blocks) per rank.
  */
 DPAR_API dpar_status dpar_proof_halo(const dpar_halo *halo, const dpar_proof_desc *desc,
@@ -1415,6 +1415,10 @@ DPAR_API DPARI_COLD void dpar_proof_draw(const dpar_proof_report *report, dpar_t
     if (report == NULL || out == NULL) {
         return;
     }
+    if (report->ranks < 1) {
+        dpar_text_put(out, "Nothing is proved.\n");
+        return;
+    }
     dpari_text_say(out, "PROVED for %d ranks", report->ranks);
     if (report->blocks != report->ranks) {
         dpari_text_say(out, " with %ld blocks", report->blocks);
@@ -2065,7 +2069,15 @@ static dpar_status dpari_prove_check_receive(void *of, const dpari_prove_list *m
     int64_t first[DPAR_MAX_DIMS] = {0}, last[DPAR_MAX_DIMS];
     dpari_prove_received r;
     dpar_status status;
+    dpar_text out;
     int each;
+    if (dpari_prove_op(record) != DPAR_COPY) {
+        dpari_prove_refute(&out, why, "owner: a receive of ");
+        dpari_prove_put_unit(&out, grid->source, mine->unit);
+        dpari_text_say(&out, " has op %d, but halo cells must be copied (DPAR_COPY)",
+                       dpari_prove_op(record));
+        return DPAR_E_MISMATCH;
+    }
     r.grid = grid;
     r.mine = mine;
     r.theirs = theirs;

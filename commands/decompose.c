@@ -218,9 +218,14 @@ static void print_grid(int32_t dims, const int32_t *parts, int width);
 
 #include "decompose_proof.h"
 
-/* Refuses options that do not go together. Returns 0, or 2 after a message. */
-static int refuse_blocks(const blocks_options *asked, int box)
+/* Refuses options that do not go together. predicts: 1 if an option asks for a proof or for steps.
+ * Returns 0, or 2 after a message. */
+static int refuse_blocks(const blocks_options *asked, int box, int predicts)
 {
+    if (asked->size != NULL && predicts) {
+        return complain("--prove, --parts, --fold, --poles and --step-time do not go with --blocks",
+                        NULL);
+    }
     if (asked->size != NULL && box) {
         return complain("--box does not go with --blocks, which counts faces only", NULL);
     }
@@ -262,7 +267,9 @@ static int read_all(problem *given, proof_job *job, blocks_options *asked, int a
     if (code >= 0) {
         return code;
     }
-    if (refuse_blocks(asked, box) != 0) {
+    if (refuse_blocks(asked, box,
+                      job->wanted || parts != NULL || fold != NULL || poles != NULL ||
+                          step_ns >= 0.0) != 0) {
         return 2;
     }
     given->halo = halo;

@@ -222,7 +222,7 @@ DPARI_EX_TARGET static void dpari_ex_sum_32(double *part, const float *x, int64_
     for (i = 0; i < n; i += 4 * DPARI_EX_LANES) {
         dpari_ex_reals v[4];
         DPARI_EX_PREFETCH(x + i);
-        DPARI_FOUR(DPARI_EX_WIDEN(v[q], x + i + q * DPARI_EX_LANES));
+        DPARI_FOUR(DPARI_EX_WIDEN(v[q], x + i + (int)q * (int)DPARI_EX_LANES));
         DPARI_FOUR(sum[q] += v[q]);
     }
     sum[0] += sum[2];

@@ -47,6 +47,10 @@ DPAR_API DPARI_COLD void dpar_proof_draw(const dpar_proof_report *report, dpar_t
     if (report == NULL || out == NULL) {
         return;
     }
+    if (report->ranks < 1) {
+        dpar_text_put(out, "Nothing is proved.\n");
+        return;
+    }
     dpari_text_say(out, "PROVED for %d ranks", report->ranks);
     if (report->blocks != report->ranks) {
         dpari_text_say(out, " with %ld blocks", report->blocks);

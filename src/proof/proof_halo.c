@@ -210,7 +210,15 @@ static dpar_status dpari_prove_check_receive(void *of, const dpari_prove_list *m
     int64_t first[DPAR_MAX_DIMS] = {0}, last[DPAR_MAX_DIMS];
     dpari_prove_received r;
     dpar_status status;
+    dpar_text out;
     int each;
+    if (dpari_prove_op(record) != DPAR_COPY) {
+        dpari_prove_refute(&out, why, "owner: a receive of ");
+        dpari_prove_put_unit(&out, grid->source, mine->unit);
+        dpari_text_say(&out, " has op %d, but halo cells must be copied (DPAR_COPY)",
+                       dpari_prove_op(record));
+        return DPAR_E_MISMATCH;
+    }
     r.grid = grid;
     r.mine = mine;
     r.theirs = theirs;

@@ -23,7 +23,7 @@
  * the lists is not used.
  *
  * Fails as dpar_proof_transfers and dpar_halo_check do. A grid of 1440 x 720 x 100 cells on
- * 1,048,576 ranks with edges and corners takes less than a minute on one core. Grids with masked
+ * 1,048,576 ranks with edges and corners takes about a minute on one core. Grids with masked
  * blocks cost O(points of their local arrays), and halo->owner costs O(blocks) per rank.
  */
 DPAR_API dpar_status dpar_proof_halo(const dpar_halo *halo, const dpar_proof_desc *desc,

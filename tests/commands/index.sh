@@ -107,6 +107,7 @@ expect 2 '2^31 - 1 blocks' decompose 100000x100000 1x4 --blocks 1x1
 expect 2 "order is hilbert, morton, rows, snake or bisection, not 'peano'" decompose 4x6 1x4 --blocks 2x2 --order peano
 expect 2 'need --blocks' decompose 4x6 1x4 --order rows
 expect 2 'box does not go with --blocks' decompose 4x6 1x4 --blocks 2x2 --box
+expect 2 'do not go with --blocks' decompose 4x6 1x4 --blocks 2x2 --prove
 expect 2 "mask 'none.txt': No such file" decompose 4x6 1x4 --blocks 2x2 --mask none.txt
 expect 2 'it has 4 x 6 cells, which are neither the last nor the first two axes' decompose 4x7 1x4 --blocks 2x2 --mask ocean.txt
 expect 2 'neither the last nor the first two axes' decompose 24 1x4 --blocks 2 --mask ocean.txt

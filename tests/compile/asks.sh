@@ -12,7 +12,7 @@ sanitize=${ASKS_SANITIZE:-undefined,alignment}
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
 $CC -fsanitize="$sanitize" "$work/probe.c" -o "$work/probe" 2> /dev/null || { echo 'the sanitizers: not found'; exit 77; }
 flags="-g1 -O1 -fsanitize=$sanitize -fno-sanitize-recover=all"
-headers='dpar_cost dpar_schedule dpar' # what these three commands include
+headers='dpar_cost dpar_schedule dpar_proof dpar_blocks dpar_comm dpar' # what these three commands include
 library "$work/dpar.a" $CC $flags
 build() { try $CC $flags -I"$DPAR_DIR" "commands/$1.c" "$work/dpar.a" -o "$work/$1" -lm; }
 in_pairs build plan pipeline decompose

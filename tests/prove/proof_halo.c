@@ -403,6 +403,8 @@ static void test_owners(void)
     refuted(&h, "owner: point (3, 4) of rank 5 is received from rank 1, which sends point (3, 7)");
     send->turn = receive->turn = 2;
     refuted(&h, "owner: point (3, 4) of rank 5 is received from rank 1, after 2 quarter turns");
+    send->op = receive->op = DPAR_SUM;
+    refuted(&h, "owner: a receive of rank 5 has op 1, but halo cells must be copied");
     send->swap[1] = receive->swap[1] = 1;
     refuted(&h, "owner: point (3, 4) of rank 5 is received from rank 1, and 4 points of dim 0");
 
