@@ -1847,6 +1847,9 @@ DPAR_API DPARI_COLD dpar_status dpar_exact_points_term(const dpar_points *points
     if (plan->shared.memory) {
         return dpari_wrong(why, "exact: a plan of shared ids has no own values");
     }
+    if (x->components < 0) {
+        return dpari_wrong(why, "exact: components is %d, but must not be negative", x->components);
+    }
     if (y && (y->type != x->type || dpari_pt_components(y) != dpari_pt_components(x))) {
         return dpari_wrong(
             why,

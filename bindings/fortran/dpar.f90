@@ -2562,8 +2562,8 @@ module dpar
             integer(c_int32_t) :: dpar_proof_transfers
         end function
 
-        ! Writes the report as a table: the verdict ("Nothing is proved." if the report is zero),
-        ! then a line per number with the least, the most, the rank with the most, and the sum.
+        ! Writes the report as a table: the verdict, then a line per number with the least, the
+        ! most, the rank with the most, and the sum.
         subroutine dpar_proof_draw(report, out) bind(c)
             import
             type(dpar_proof_report), intent(in), target :: report

@@ -103,8 +103,8 @@ typedef struct dpar_proof_report {
 DPAR_API dpar_status dpar_proof_transfers(const dpar_proof_desc *desc, dpar_proof_report *report,
                                           dpar_why *why);
 
-/* Writes the report as a table: the verdict ("Nothing is proved." if the report is zero), then a line per number with the least, the most, the
- * rank with the most, and the sum. */
+/* Writes the report as a table: the verdict, then a line per number with the least, the most, the
+ * rank with the most, and the sum. If the report is zero, the verdict is "Nothing is proved." */
 DPAR_API void dpar_proof_draw(const dpar_proof_report *report, dpar_text *out);
 
 #endif

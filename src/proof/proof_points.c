@@ -18,6 +18,13 @@ static DPARI_COLD dpar_status dpari_prove_index_check(const dpari_prove_points_s
                                                       int32_t rank, const dpar_proof_index *index)
 {
     int32_t i;
+    if (index->peer_count > 0 &&
+        (index->peer == NULL || index->send_count == NULL || index->receive_count == NULL)) {
+        return dpari_wrong(state->why,
+                           "rank %d: peer, send_count or receive_count is NULL, but it has %d "
+                           "peers",
+                           rank, index->peer_count);
+    }
     if (index->own_count < 0 || index->ghost_count < 0 || index->peer_count < 0 ||
         index->own_count > INT32_MAX || index->ghost_count > INT32_MAX - index->own_count) {
         return dpari_wrong(state->why,
@@ -33,6 +40,11 @@ static DPARI_COLD dpar_status dpari_prove_index_check(const dpari_prove_points_s
                                "no such rank, or a count below 0",
                                rank, index->peer[i], state->desc->ranks, index->send_count[i],
                                index->receive_count[i]);
+        }
+        if (index->send_count[i] > 0 && index->send_index == NULL) {
+            return dpari_wrong(state->why,
+                               "rank %d: send_index is NULL, but %ld values are sent to rank %d",
+                               rank, index->send_count[i], index->peer[i]);
         }
     }
     return DPAR_OK;
