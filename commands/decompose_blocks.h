@@ -369,6 +369,10 @@ static int print_blocks(blocks_job *job, const problem *given, const blocks_opti
     if (dpar_blocks_assign(&job->desc, job->owner, &stats, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
+    if (stats.blocks == 0) {
+        return complain("no block exists: in the mask 0 is land, and all of its cells are 0 in",
+                        asked->mask);
+    }
     printf("grid ");
     for (d = 0; d < given->dims; d++) {
         printf("%s%lld", d > 0 ? " x " : "", (long long)given->cells[d]);

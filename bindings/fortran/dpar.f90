@@ -1654,13 +1654,12 @@ module dpar
         type(c_ptr) :: blocks = c_null_ptr ! the grid, with new weights
         ! [blocks] present owners, as dpar_blocks_assign writes them
         type(c_ptr) :: owner = c_null_ptr
-        ! that the new owners will be used for.
+        ! number of steps until the next decision.
         integer(c_int64_t) :: steps = 0
-        integer(c_int64_t) :: block_bytes = 0 ! that travel with a block: its share of all arrays
+        integer(c_int64_t) :: block_bytes = 0 ! bytes of a block in all arrays together
         ! for the bytes that a rank sends and receives
         real(c_double) :: seconds_per_byte = 0.0_c_double
-        ! that a move takes in addition, such as the time to plan
-        real(c_double) :: seconds = 0.0_c_double
+        real(c_double) :: seconds = 0.0_c_double ! fixed cost of a move, such as the time to plan
         ! of a step; 0 selects 1, for weights that are seconds per step
         real(c_double) :: seconds_per_weight = 0.0_c_double
         ! share of a step's time that must be gained, such as 0.05.
@@ -4148,7 +4147,7 @@ module dpar
             type(dpar_exact), intent(in), target :: other
         end subroutine
 
-        ! Gives a sum the only form in which each digit but the last is -2^31 to 2^31 - 1.
+        ! Carries, so that each digit but the last is -2^31 to 2^31 - 1.
         subroutine dpar_exact_normalize(sum) bind(c)
             import
             type(dpar_exact), intent(inout), target :: sum

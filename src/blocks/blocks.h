@@ -57,8 +57,8 @@ typedef struct dpar_blocks_desc {
     int64_t halo_high[DPAR_MAX_DIMS];
     int32_t periodic[DPAR_MAX_DIMS]; /* 1 makes the dim periodic */
     /* Folds, poles and cubed spheres as in dpar_halo of dpar.h, which describes them. `fold` is the
-     * dim at whose end the grid folds, or has poles, and `mirror` the periodic dim that is
-     * reversed, or goes around the poles. Fields set on_row, shift and pole_rows. */
+     * dim that ends at the fold or the poles. `mirror` is the periodic dim along the fold or around
+     * the poles. Fields set on_row, shift and pole_rows. */
     int32_t folds; /* 1 if the grid folds at the end of dim `fold` */
     int32_t fold, mirror;
     uint32_t poles; /* DPAR_HALO_POLE_LOW, DPAR_HALO_POLE_HIGH or both */
@@ -233,8 +233,8 @@ typedef struct dpar_blocks_move_desc {
 /* Gives blocks to other ranks, with all arrays of dpar_blocks_array_make and their halos. Nothing
  * moves if that does not pay, by the rules of dpar_blocks_rebalance.
  *
- * result: receives the decision and the imbalance before and after; may be NULL. With owners and
- *         without weights, blocks weigh as many cells as they have.
+ * result: receives the decision and the imbalance before and after; may be NULL. If
+ *         owner is set and weight is NULL, the weight of a block is its number of cells.
  *
  * Afterwards blocks->count, blocks->block, blocks->owner and the addresses in arrays are new;
  * handles of arrays stay valid. Rank 0 decides, so that all ranks agree.

@@ -107,10 +107,10 @@ static DPARI_COLD dpar_status dpari_blocks_begin_move(dpari_blocks_mover *move, 
         dpar_block block;
         int32_t d;
         move->exists[i] = blocks->owner[i] >= 0;
-        dpari_blocks_describe(blocks, i, &block);
         if (blocks->owner[i] != blocks->head.comm->rank) {
             continue;
         }
+        dpari_blocks_describe(blocks, i, &block);
         move->weight[i] = move->desc->weight ? move->desc->weight[blocks->slot[i]] : 1.0;
         for (d = 0; d < blocks->head.dims && !move->desc->weight; d++) {
             move->weight[i] *= (double)block.count[d];

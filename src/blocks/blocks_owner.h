@@ -81,9 +81,9 @@ typedef struct dpar_blocks_stats {
  * No contiguous cuts of the order give a lighter heaviest rank. Among the best cuts, those nearest
  * to equal weights are used. No rank is idle if there are at least as many blocks as ranks.
  *
- * Weights are rounded to 1 / 2^k of the largest power of 2 that is not above the largest weight.
- * Here k is at most 52, and small enough that the number of blocks times 2^k is at most 2^59. Whole
- * numbers are therefore exact up to 2^28, and with 1000 blocks up to 2^49.
+ * Weights are rounded to multiples of a unit. Whole numbers are exact up to 2^28 for any number of
+ * blocks, and up to 2^49 for 1000 blocks. The unit is 1 / 2^k of the largest power of 2 that is not
+ * above the largest weight; k is at most 52, and the number of blocks times 2^k at most 2^59.
  *
  * Local. Costs O(blocks x log(largest weight in steps)) at most: 1 to 5 seconds for 10^7 blocks.
  * Fails with DPAR_E_ARG if a field is out of range, or a weight is negative or not finite,
@@ -105,11 +105,11 @@ DPAR_API dpar_status dpar_blocks_measure(const dpar_blocks_assign_desc *desc, co
 typedef struct dpar_blocks_rebalance_desc {
     const dpar_blocks_assign_desc *blocks; /* the grid, with new weights */
     const int32_t *owner;      /* [blocks] present owners, as dpar_blocks_assign writes them */
-    int64_t steps;             /* that the new owners will be used for; at least 1, but 0 is allowed
-                                  if moving costs nothing */
-    int64_t block_bytes;       /* that travel with a block: its share of all arrays */
+    int64_t steps;             /* number of steps until the next decision; at least 1, but 0 is
+                                  allowed if moving costs nothing */
+    int64_t block_bytes;       /* bytes of a block in all arrays together */
     double seconds_per_byte;   /* for the bytes that a rank sends and receives */
-    double seconds;            /* that a move takes in addition, such as the time to plan */
+    double seconds;            /* fixed cost of a move, such as the time to plan */
     double seconds_per_weight; /* of a step; 0 selects 1, for weights that are seconds per step */
     double threshold;          /* share of a step's time that must be gained, such as 0.05; 0 if any
                                   gain is worth it */
@@ -133,10 +133,11 @@ typedef struct dpar_blocks_rebalance_result {
  * result: receives the decision.
  *
  * A step takes as long as the heaviest rank. The cuts of dpar_blocks_assign's order are moved as
- * little as balance allows. For that the heaviest rank may be above the least possible weight by
- * nothing, 1/64, 1/32, 1/16, 1/8 or 1/4, whichever saves the most after the cost of moving. Nothing
- * moves if the cost is not less than the gain, or if the threshold is not reached. If the present
- * owners are not contiguous in this order, the new ones are those of dpar_blocks_assign.
+ * little as balance allows. It tries cuts whose heaviest rank exceeds the least possible weight by
+ * at most 0, 1/64, 1/32, 1/16, 1/8 and 1/4, and takes the one that saves the most time after the
+ * cost of moving. Nothing moves if the cost is not less than the gain, or if the threshold is not
+ * reached. If the present owners are not contiguous in this order, the new ones are those of
+ * dpar_blocks_assign.
  *
  * Local. Costs up to seven times as much as dpar_blocks_assign with stats. Gain and cost are
  * doubles: ranks that must agree should let one of them decide. Fails as dpar_blocks_measure does,

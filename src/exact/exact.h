@@ -26,8 +26,8 @@
  *     total = dpar_exact_result(&sum, DPAR_F64);
  *
  * Results. Sums are rounded to nearest, ties to even. Neither the rounding mode, nor flushing to
- * zero, nor -ffast-math changes a bit. Nothing
- * overflows in between: 1e308 + 1e308 - 1e308 is 1e308. A sum that exceeds the largest number of
+ * zero, nor -ffast-math changes a bit. Nothing overflows in between: 1e308 + 1e308 - 1e308 is
+ * 1e308. A sum that exceeds the largest number of
  * the type when it is rounded is infinite. Products of a dot product are exact, as is the sum of
  * squares of a norm, whose root is rounded once. As IEEE 754 demands, a NaN makes a sum NaN (the
  * quiet one without sign and payload), and so do inf and -inf together, or 0 times inf. Otherwise
@@ -100,8 +100,8 @@ DPAR_API dpar_status dpar_exact_add_dot(dpar_exact *sum, const void *x, const vo
 DPAR_API dpar_status dpar_exact_add_term(dpar_exact *sum, const dpar_exact_term *term);
 /* Adds the sum `other` to `sum`. They may be the same. Local. Costs 0.1 us. */
 DPAR_API void dpar_exact_merge(dpar_exact *sum, const dpar_exact *other);
-/* Gives a sum the only form in which each digit but the last is -2^31 to 2^31 - 1. Equal sums then
- * have equal words. Local. Costs 0.2 us. */
+/* Carries, so that each digit but the last is -2^31 to 2^31 - 1. This form is unique, so that equal
+ * sums have equal words. Local. Costs 0.2 us. */
 DPAR_API void dpar_exact_normalize(dpar_exact *sum);
 /* Returns a sum, rounded to a type. Returns NaN if the type is not one of the four. Local. Costs
  * 0.3 us. */
@@ -124,7 +124,7 @@ DPAR_API dpar_exact_term dpar_exact_norm_of(const void *x, int64_t count, int32_
  * They get DPAR_E_MISMATCH if kinds, types or numbers of terms differ, and other errors as
  * dpar_all_reduce does. Results are written only on success. The message is in comm->why.
  *
- * Cost: a pass over the elements, and one all-reduce. It has 0.6 KB for each sum of DPAR_F64, and
+ * Cost: a pass over the elements, and one all-reduce. It sends 0.6 KB for each sum of DPAR_F64, and
  * 1.1 KB for each dot product and norm of DPAR_F64. Terms of other types have at most 0.2 KB. */
 
 /* Computes the sum of x[count] of all ranks. */

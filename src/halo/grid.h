@@ -317,8 +317,9 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
 /* ---- deep halos ----
  *
  * A code whose messages are short waits for their latency. With a halo that is several times as
- * wide as its stencil it exchanges only every few steps and computes some halo cells itself, twice
- * in all. This is also called communication avoiding, ghost cell expansion or temporal blocking.
+ * wide as its stencil it exchanges only every few steps and computes some halo cells itself, which
+ * their owners compute, too. This is also called communication avoiding, ghost cell expansion or
+ * temporal blocking.
  *
  *     d.halo = 4;
  *     d.steps = 4;                                 radius 1: one exchange for four steps
@@ -332,8 +333,8 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
  * dpar_grid_check_step (dpar_debug.h) finds stencils that read stale cells. */
 
 /* Finds the cells on which sub-step j after an exchange is to be computed, because their stencil
- * reads only valid cells. Sub-step 0 is the first. Returns 1, or 0 if j is not 0 to desc.steps - 1,
- * which is the same on all ranks.
+ * reads only valid cells. Sub-step 0 is the first. Returns 1 if j is 0 to desc.steps - 1,
+ * otherwise 0, the same on all ranks.
  *
  * box: receives the range of loop indices: 0 is the first own cell, and indices in the halo below
  *      the block are negative. The box holds the own cells and, around them, (steps - 1 - j) *

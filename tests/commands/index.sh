@@ -99,6 +99,8 @@ done
 grep -q '<title>rank 3</title></rect>' "$work/blocks.svg" && grep -q '</svg>' "$work/blocks.svg" || { echo 'decompose: no picture of owners'; bad=1; }
 expect 0 '^4 of 6 blocks have an owner; they hold 66.7 % of the cells$' decompose 5x4x6 1x4 --blocks 5x2x2 --mask ocean.txt
 expect 0 '^4 of 6 blocks have an owner; they hold 66.7 % of the cells$' decompose 4x6x5 1x4 --blocks 2x2x9 --mask ocean.txt
+printf '000000\n000000\n000000\n000000\n' > "$work/land.txt"
+expect 2 "no block exists" decompose 4x6 1x4 --blocks 2x2 --mask land.txt
 expect 0 '^rows  ' decompose 100 1x4 --blocks 7
 expect 0 '^2 ranks have no block$' decompose 4 1x4 --blocks 2
 expect 2 "such as 36x36 for a grid of 2 axes, not '2'" decompose 4x6 1x4 --blocks 2
